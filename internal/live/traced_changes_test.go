@@ -55,6 +55,9 @@ func (l *tracedLab) checkAll(t *testing.T, kinds []kind) {
 				}
 				for _, family := range families {
 					t.Run(k.name+", IP"+family.String(), func(t *testing.T) {
+						if k.proto == "sctp" && noSCTP != nil {
+							t.Skip(noSCTP)
+						}
 						for range rounds(t) {
 							l.check(t, m, k, family)
 						}
@@ -69,7 +72,7 @@ func (l *tracedLab) checkAll(t *testing.T, kinds []kind) {
 // manifest say.
 func (l *tracedLab) check(t *testing.T, m mode, k kind, family lab.Family) {
 	t.Helper()
-	r := l.traced(t, TraceArgs{Reply: k.proto == "", ProbeArgs: ProbeArgs{
+	r := l.traced(t, TraceArgs{Reply: true, ProbeArgs: ProbeArgs{
 		From: Place{Name: k.from}, To: l.addressed(t, k.to, family), Proto: k.proto, IP: strings.TrimPrefix(family.String(), "v"),
 	}})
 	if r.Outcome != k.outcome {
@@ -111,6 +114,7 @@ func (w *wanted) compare(got *trace.Walk, first observe.Tuple) {
 		w.t.Errorf("the packet passes %q, want %q", places, w.passed)
 	}
 	w.compareDevices(got, first)
+	w.compareTunnels(got)
 	if w.t.Failed() {
 		var text strings.Builder
 		got.Print(&text)
@@ -208,6 +212,45 @@ func (w *wanted) compareDevices(got *trace.Walk, first observe.Tuple) {
 		for _, p := range left {
 			w.t.Errorf("%s: the trace lacks device %s %s: %s", place, p.device, p.direction, p.outer)
 		}
+	}
+}
+
+// compareTunnels wants the packet to cross from node to node in a tunnel of the overlay, between the addresses of the
+// nodes, and from and to other machines in none.
+func (w *wanted) compareTunnels(got *trace.Walk) {
+	w.t.Helper()
+	network := w.lab.standing.Cluster().Lab()
+	overlay, _ := network.Overlay()
+	outer := w.family
+	if overlay == lab.VXLAN {
+		outer = lab.V4 // the first family of the nodes carries both
+	}
+	var want, crossed []string
+	for i := 1; i < len(w.passed); i++ {
+		from, to := network.Node(w.passed[i-1]), network.Node(w.passed[i])
+		header := ""
+		if from != nil && to != nil && overlay != lab.Direct {
+			header = fmt.Sprintf(" %s %s > %s", overlay, from.Addr(outer), to.Addr(outer))
+		}
+		if from != nil && !strings.Contains(w.passed[i], "/") {
+			want = append(want, from.Name()+" out"+header)
+		}
+		if to != nil && !strings.Contains(w.passed[i-1], "/") {
+			want = append(want, to.Name()+" in"+header)
+		}
+	}
+	for _, s := range got.Steps {
+		if s.Device != "eth0" || network.Node(s.Place) == nil {
+			continue
+		}
+		text := s.Place + " " + s.Direction
+		for _, o := range s.Outer {
+			text += fmt.Sprintf(" %s %s > %s", o.Proto, o.Src.Addr(), o.Dst.Addr())
+		}
+		crossed = append(crossed, text)
+	}
+	if !slices.Equal(crossed, want) {
+		w.t.Errorf("the packet crosses as %q, want %q", crossed, want)
 	}
 }
 

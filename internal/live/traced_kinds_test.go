@@ -52,35 +52,37 @@ type kind struct {
 	not []string
 }
 
-const pod, client = "default/c1", "client"
+const pod, client, near, far = "default/c1", "client", "default/near", "default/far"
 
 var kinds = []kind{
-	{name: "ClusterIP, same node", from: "c1", to: "near", path: []string{pod, "n1"}, at: "n1", server: "near:8080", outcome: "Reply"},
-	{name: "ClusterIP, other node", both: true, from: "c1", to: "far", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:8080", outcome: "Reply"},
-	{name: "ClusterIP from a node", from: "n1", to: "svc/far", path: []string{"n1", "n2"}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
-	{name: "hairpin", both: true, from: "near", to: "svc/near", path: []string{"default/near", "n1", "default/near"}, at: "n1", server: "near:8080", masquerade: true,
+	{name: "ClusterIP, same node", from: "c1", to: "near", path: []string{pod, "n1", near}, at: "n1", server: "near:8080", outcome: "Reply"},
+	{name: "ClusterIP, other node", both: true, from: "c1", to: "far", path: []string{pod, "n1", "n2", far}, at: "n1", server: "far:8080", outcome: "Reply"},
+	{name: "ClusterIP from a node", from: "n1", to: "svc/far", path: []string{"n1", "n2", far}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
+	{name: "hairpin", both: true, from: "near", to: "svc/near", path: []string{near, "n1", near}, at: "n1", server: "near:8080", masquerade: true,
 		outcome: "Reply"},
-	{name: "NodePort, Cluster", both: true, from: client, to: "n1:30080", path: []string{client, "n1", "n2"}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
-	{name: "NodePort, Local", from: client, to: "n1:30081", path: []string{client, "n1"}, at: "n1", server: "near:8080", outcome: "Reply",
+	{name: "NodePort, Cluster", both: true, from: client, to: "n1:30080", path: []string{client, "n1", "n2", far}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
+	{name: "NodePort, Local", from: client, to: "n1:30081", path: []string{client, "n1", near}, at: "n1", server: "near:8080", outcome: "Reply",
 		not: []string{"program"}},
 	{name: "NodePort, Local, no endpoint", from: client, to: "n2:30081", path: []string{client, "n2"}, outcome: "Silence", end: "n2", by: "default/local", not: []string{"program"}},
 	{name: "no endpoint", both: true, from: "c1", to: "empty", path: []string{pod, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
 	{name: "NodePort, no endpoint", from: client, to: "n1:30082", path: []string{client, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
 	{name: "outside of the source ranges", from: client, to: "lb/shut", path: []string{client, anyNode}, outcome: "Silence", end: anyNode, by: "default/shut", not: []string{"program"}},
-	{name: "inside of the source ranges", from: client, to: "lb/open", path: []string{client, anyNode, "n2"}, at: anyNode, server: "far:8080", masquerade: true, outcome: "Reply", not: []string{"program"}},
-	{name: "ICMP error", from: "c1", to: "far:closed", proto: "udp", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:9", outcome: "Refused", not: []string{"userspace"}},
-	{name: "ICMP error through NodePort", from: client, to: "n1:30009", proto: "udp", path: []string{client, "n1", "n2"}, at: "n1", server: "far:9", masquerade: true, outcome: "Refused", not: []string{"userspace"}},
-	{name: "UDP to a ClusterIP", from: "c1", to: "far:udp", proto: "udp", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:5300", outcome: "Reply", not: []string{"userspace"}},
-	{name: "UDP to a NodePort", from: client, to: "n1:30053", proto: "udp", path: []string{client, "n1", "n2"}, at: "n1", server: "far:5300", masquerade: true, outcome: "Reply", not: []string{"userspace"}},
+	{name: "inside of the source ranges", from: client, to: "lb/open", path: []string{client, anyNode, "n2", far}, at: anyNode, server: "far:8080", masquerade: true, outcome: "Reply", not: []string{"program"}},
+	{name: "ICMP error", from: "c1", to: "far:closed", proto: "udp", path: []string{pod, "n1", "n2", far}, at: "n1", server: "far:9", outcome: "Refused", not: []string{"userspace"}},
+	{name: "ICMP error through NodePort", from: client, to: "n1:30009", proto: "udp", path: []string{client, "n1", "n2", far}, at: "n1", server: "far:9", masquerade: true, outcome: "Refused", not: []string{"userspace"}},
+	{name: "SCTP to a ClusterIP", from: "c1", to: "far:sctp", proto: "sctp", path: []string{pod, "n1", "n2", far}, at: "n1", server: "far:1320", outcome: "Reply", not: []string{"userspace"}},
+	{name: "SCTP to a NodePort", from: client, to: "n1:30132", proto: "sctp", path: []string{client, "n1", "n2", far}, at: "n1", server: "far:1320", masquerade: true, outcome: "Reply", not: []string{"userspace"}},
+	{name: "UDP to a ClusterIP", from: "c1", to: "far:udp", proto: "udp", path: []string{pod, "n1", "n2", far}, at: "n1", server: "far:5300", outcome: "Reply", not: []string{"userspace"}},
+	{name: "UDP to a NodePort", from: client, to: "n1:30053", proto: "udp", path: []string{client, "n1", "n2", far}, at: "n1", server: "far:5300", masquerade: true, outcome: "Reply", not: []string{"userspace"}},
 }
 
 // denied are the kinds that a NetworkPolicy ends.
 var denied = []kind{
-	{name: "denied by the policy of the server", both: true, from: "c1", to: "guarded", path: []string{pod, "n1", "n2"}, at: "n1", server: "guarded:8080",
+	{name: "denied by the policy of the server", from: "c1", to: "guarded", path: []string{pod, "n1", "n2"}, at: "n1", server: "guarded:8080",
 		outcome: "Silence", end: "n2", by: "default/guarded|cali-tw-", not: []string{"userspace"}},
 	{name: "denied by the policy of the client", from: "locked", to: "far", path: []string{"default/locked", "n1"}, at: "n1", server: "far:8080",
 		outcome: "Silence", end: "n1", by: "default/locked|cali-fw-", not: []string{"userspace"}},
-	{name: "allowed by no policy", from: "c1", to: "far", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:8080", outcome: "Reply"},
+	{name: "allowed by no policy", from: "c1", to: "far", path: []string{pod, "n1", "n2", far}, at: "n1", server: "far:8080", outcome: "Reply"},
 }
 
 // anyNode stands for the node that gets a packet of the client for the address of a load balancer.

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	. "github.com/viplab/viplab/internal/lab/nstest"
+	"github.com/viplab/viplab/internal/lab/sctp"
 	"github.com/viplab/viplab/internal/live/control"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -32,12 +33,22 @@ import (
 // noKubeProxy is why there is no kube-proxy to test with. TestMain sets it.
 var noKubeProxy error
 
+// noSCTP is why there are no associations of SCTP to test with. TestMain sets it.
+var noSCTP error
+
 func TestMain(m *testing.M) {
+	if socket := os.Getenv(commandSocket); socket != "" {
+		if err := command(socket); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	p, err := kubeproxy.New(kubeproxy.IPTables, "", "", "")
 	if err == nil && !sandbox.Inside() { // where there is a network
 		err = kubeproxy.Prepare(context.Background(), p, os.Stderr)
 	}
-	noKubeProxy = err
+	noKubeProxy, noSCTP = err, sctp.Available()
 	sandbox.Main(m)
 }
 
@@ -50,9 +61,11 @@ type tracedLab struct {
 	calico   bool // the enforcer is policy-calico
 }
 
-// newTracedLab starts a lab with two nodes and the pods and Services of testdata/trace.yaml.
+// newTracedLab starts a lab with two nodes and the pods and Services of testdata/trace.yaml, for a test that runs beside
+// others.
 func newTracedLab(t *testing.T, enforcer spec.Proxier) *tracedLab {
 	t.Helper()
+	t.Parallel()
 	calico, pods := enforcer != nil && enforcer.Name() == "policy-calico", lab.Bridge
 	if calico {
 		pods = lab.Routed
@@ -76,6 +89,12 @@ func newTracedLab(t *testing.T, enforcer spec.Proxier) *tracedLab {
 	t.Cleanup(func() { listener.Close() })
 	go control.Serve(t.Context(), listener, l.handle)
 	network := l.standing.Cluster().Lab()
+	if noSCTP == nil {
+		p := network.Pod(far)
+		s, err := sctp.Serve(p.NS, far, p.Addrs(), 1320)
+		Must(t, err)
+		t.Cleanup(func() { s.Close() })
+	}
 	places := []*netns.NS{network.Client().NS, network.Router().NS}
 	for _, n := range network.Nodes() {
 		places = append(places, n.NS)
@@ -120,16 +139,25 @@ func (l *tracedLab) run(t *testing.T, name string) {
 	Must(t, l.standing.Switch(Within(t), p))
 }
 
-// trace asks the lab for a trace, as the command does.
+// do asks the lab for something, as a command does.
+func (l *tracedLab) do(t *testing.T, command string, args, result any) {
+	t.Helper()
+	nowhere, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	Must(t, err)
+	defer nowhere.Close()
+	Must(t, control.Do(Within(t), l.socket, control.Request{
+		Command: command, Args: args, Stdio: [3]*os.File{nowhere, nowhere, os.Stderr}, Result: result,
+	}))
+}
+
+// traced asks the lab for a trace.
 func (l *tracedLab) traced(t *testing.T, args TraceArgs) *Traced {
 	t.Helper()
 	for _, c := range l.captures {
 		c.Take()
 	}
 	var r Traced
-	Must(t, control.Do(Within(t), l.socket, control.Request{
-		Command: Trace, Args: args, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Result: &r,
-	}))
+	l.do(t, Trace, args, &r)
 	return &r
 }
 
@@ -143,18 +171,18 @@ type passage struct {
 // evidence is what the kernel says of an exchange: the entries of connection tracking of each node, and the packets at
 // devices.
 type evidence struct {
-	flows  map[string][]observe.Flow
+	t      *testing.T
+	proto  string
+	tables map[string]*observe.Conntrack
 	frames map[string][]passage // by time
 }
 
 // evidence returns what is known since the last trace began.
 func (l *tracedLab) evidence(t *testing.T, proto string) *evidence {
 	t.Helper()
-	e := &evidence{map[string][]observe.Flow{}, map[string][]passage{}}
+	e := &evidence{t, proto, map[string]*observe.Conntrack{}, map[string][]passage{}}
 	for _, n := range l.standing.Cluster().Lab().Nodes() {
-		flows, err := l.standing.Conntrack(n.Name()).Flows(t.Context(), func(f observe.Flow) bool { return f.Proto == proto })
-		Must(t, err)
-		e.flows[n.Name()] = flows
+		e.tables[n.Name()] = l.standing.Conntrack(n.Name())
 	}
 	for place, c := range l.captures {
 		frames := c.Take()
@@ -177,18 +205,22 @@ func (l *tracedLab) evidence(t *testing.T, proto string) *evidence {
 
 // flow returns the entry of a node whose first packet came with a tuple, nil if there is none.
 func (e *evidence) flow(node string, orig observe.Tuple) *observe.Flow {
-	for i, f := range e.flows[node] {
-		if f.Orig == orig {
-			return &e.flows[node][i]
-		}
+	table := e.tables[node]
+	if table == nil { // no node translates the packet
+		return nil
 	}
-	return nil
+	f, ok, err := table.Flow(e.proto, orig)
+	Must(e.t, err)
+	if !ok {
+		return nil
+	}
+	return &f
 }
 
 // enters returns the first node, by time, where a packet came in.
 func (e *evidence) enters(first observe.Tuple) string {
 	var all []passage
-	for node := range e.flows {
+	for node := range e.tables {
 		for _, p := range e.passages(node, []observe.Tuple{first}, false) {
 			if p.direction == "in" {
 				all = append(all, p)
@@ -206,7 +238,7 @@ func (e *evidence) enters(first observe.Tuple) string {
 func (e *evidence) tuples(first observe.Tuple) []observe.Tuple {
 	all := []observe.Tuple{first}
 	for i := 0; i < len(all); i++ {
-		for node := range e.flows {
+		for node := range e.tables {
 			if f := e.flow(node, all[i]); f != nil {
 				for _, next := range []observe.Tuple{{Src: f.Orig.Src, Dst: f.Reply.Src}, reverse(f.Reply)} {
 					if !slices.Contains(all, next) {
@@ -231,14 +263,30 @@ func (e *evidence) passages(place string, tuples []observe.Tuple, answer bool) [
 		if answer {
 			now = reverse(now)
 		}
-		wanted := p.inner.Proto == "udp" || p.inner.Flags == "SYN" && !answer || p.inner.Flags == "SYN,ACK" && answer
 		at := fmt.Sprint(p.device, p.direction, now)
-		if wanted && slices.Contains(tuples, now) && !seen[at] {
+		if begins(p.inner, answer) && slices.Contains(tuples, now) && !seen[at] {
 			seen[at] = true
 			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// begins reports whether a packet may be the first one of an exchange, or the first answer: a segment with SYN (RFC 9293
+// 3.5), or a chunk INIT or INIT ACK (RFC 9260 5.1).
+func begins(p *observe.Packet, answer bool) bool {
+	switch p.Proto {
+	case "tcp":
+		return p.Flags == map[bool]string{false: "SYN", true: "SYN,ACK"}[answer]
+	case "sctp":
+		header := 40
+		if p.Src.Addr().Is4() {
+			header = int(p.Raw[0]&15) * 4
+		}
+		const chunk = 12
+		return p.Raw[header+chunk] == map[bool]byte{false: 1, true: 2}[answer]
+	}
+	return p.Proto == "udp"
 }
 
 // errors returns where ICMP errors about a packet were first seen at each device of a place, by time.
