@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 func newProbe() *cobra.Command {
 	var of placeFlags
 	var args live.ProbeArgs
+	var output outputFlag
 	var udp bool
 	cmd := &cobra.Command{
 		Use:   "probe FROM TO",
@@ -30,6 +33,9 @@ Exit code: 0 if there was an answer, 1 if not.`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: of.completeProbe,
 		RunE: func(cmd *cobra.Command, words []string) error {
+			if err := output.check(); err != nil {
+				return err
+			}
 			l, err := of.lab.find()
 			if err != nil {
 				return err
@@ -38,37 +44,63 @@ Exit code: 0 if there was an answer, 1 if not.`,
 			if udp {
 				args.Proto = "udp"
 			}
-			return ask(cmd.Context(), l, live.Probe, args, nil)
+			var probed live.Probed
+			if err := ask(cmd.Context(), l, live.Probe, args, &probed); err != nil {
+				return err
+			}
+			return printProbed(cmd.OutOrStdout(), output.format, &probed)
 		},
 	}
 	of.add(cmd)
+	output.add(cmd)
 	cmd.Flags().BoolVar(&udp, "udp", false, "send UDP (default: what the port of the Service or pod says, else TCP)")
 	cmd.Flags().StringVar(&args.IP, "ip", "", "IP family: 4 or 6 (default: the lab's first)")
 	complete(cmd, "ip", "4", "6")
 	return cmd
 }
 
+// printProbed prints what became of a request. It fails with exit code 1 if there was no answer.
+func printProbed(w io.Writer, format string, p *live.Probed) (err error) {
+	if format == "" {
+		err = p.Print(w)
+	} else {
+		err = encode(w, format, p)
+	}
+	if err == nil && !p.Answered() {
+		err = exitCode(1)
+	}
+	return err
+}
+
 func newConntrack() *cobra.Command {
 	var of placeFlags
 	var args live.ConntrackArgs
+	var format string
 	cmd := &cobra.Command{
 		Use:   "conntrack NODE",
 		Short: "Print the connection tracking of a node of a lab",
 		Long: `conntrack prints the flows that a node tracks: the first packet as it came in, and behind | the expected
 reply. Where the two are not the reverse of each other, the node translates addresses.`,
+		Example: `  viplab conntrack n1
+  viplab conntrack n1 --follow -o json | jq -r 'select(.dnat) | .reply.source'`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: of.lab.completeNodes,
 		RunE: func(cmd *cobra.Command, words []string) error {
+			if format != "text" && format != "json" {
+				return fmt.Errorf("--output: %q: want text or json", format)
+			}
 			l, err := of.lab.find()
 			if err != nil {
 				return err
 			}
-			args.Node = words[0]
+			args.Node, args.JSON = words[0], format == "json"
 			return ask(cmd.Context(), l, live.Conntrack, args, nil)
 		},
 	}
 	of.lab.add(cmd)
 	cmd.Flags().BoolVarP(&args.Follow, "follow", "f", false, "print every change, until Ctrl-C")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, or json: an object a line")
+	complete(cmd, "output", "text", "json")
 	return cmd
 }
 

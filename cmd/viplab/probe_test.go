@@ -4,11 +4,17 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/viplab/viplab/internal/live"
 )
 
 const clientPod = `
@@ -69,6 +75,39 @@ func TestProbe(t *testing.T) {
 		MatchString(out) {
 		t.Errorf("conntrack lacks the flow:\n%s", out)
 	}
+	forPrograms(t)
+}
+
+// forPrograms checks what probe and conntrack print for programs.
+func forPrograms(t *testing.T) {
+	t.Helper()
+	var probed live.Probed
+	if err := yaml.Unmarshal([]byte(succeeds(t, "probe", "client", "n1:30081", "-o", "yaml")), &probed); err != nil {
+		t.Fatal(err)
+	}
+	last := probed.Path[len(probed.Path)-1]
+	if probed.Outcome != "Reply" || probed.Server != "default/a1" || probed.Seen != last.Source ||
+		probed.Local != last.Destination {
+		t.Errorf("the request that %+v has seen is not the one that came to %+v", probed, last)
+	}
+	code, out, _ := outcome(t, "probe", "client", "n1:99", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &probed); err != nil || code != 1 || probed.Outcome != "Refused" {
+		t.Errorf("exit code %d, %v: %s", code, err, out)
+	}
+	refused(t, "probe client n1:99 -o xml", `--output: "xml": want json or yaml`)
+	found := false
+	for line := range strings.Lines(succeeds(t, "conntrack", "n1", "-o", "json")) {
+		var e live.Entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		found = found || e.DNAT && e.SNAT && e.Replied && e.Original.Destination.Port() == 30081 &&
+			e.Reply.Source == last.Destination && slices.Contains(e.Names, "default/a1")
+	}
+	if !found {
+		t.Error("no entry in JSON is that of the client's request")
+	}
+	refused(t, "conntrack n1 -o yaml", `--output: "yaml": want text or json`)
 }
 
 // said runs a command that goes on, until one of its lines contains a text.

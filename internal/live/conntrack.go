@@ -5,6 +5,7 @@ package live
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -23,6 +24,7 @@ const Conntrack = "conntrack" // ConntrackArgs, no result
 type ConntrackArgs struct {
 	Node   string
 	Follow bool // also every change, until the request is cancelled
+	JSON   bool // an Entry a line
 }
 
 func (l *Lab) conntrack(ctx context.Context, call *control.Call) (any, error) {
@@ -46,24 +48,28 @@ func (l *Lab) conntrack(ctx context.Context, call *control.Call) (any, error) {
 		return nil, err
 	}
 	slices.SortFunc(flows, func(a, b observe.Flow) int { return cmp.Compare(a.String(), b.String()) })
+	print := printEntry
+	if args.JSON {
+		print = func(w io.Writer, e Entry) error { return json.NewEncoder(w).Encode(e) }
+	}
 	names := l.names()
 	for _, f := range flows {
-		if err := printFlow(call.Stdout, "", f, names); err != nil {
+		if err := print(call.Stdout, entryOf(f, "", names)); err != nil {
 			return nil, err
 		}
 	}
-	return nil, follow(ctx, call.Stdout, events, l)
+	return nil, l.follow(ctx, events, func(e Entry) error { return print(call.Stdout, e) })
 }
 
 // follow prints changes until the context ends.
-func follow(ctx context.Context, w io.Writer, events <-chan observe.FlowEvent, l *Lab) error {
+func (l *Lab) follow(ctx context.Context, events <-chan observe.FlowEvent, print func(Entry) error) error {
 	for events != nil {
 		select {
 		case e, ok := <-events:
 			if !ok {
 				return nil
 			}
-			if err := printFlow(w, fmt.Sprintf("%-8s", e.Change), e.Flow, l.names()); err != nil {
+			if err := print(entryOf(e.Flow, e.Change.String(), l.names())); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -73,17 +79,57 @@ func follow(ctx context.Context, w io.Writer, events <-chan observe.FlowEvent, l
 	return nil
 }
 
-// printFlow prints an entry, and the names of its addresses as a comment.
-func printFlow(w io.Writer, prefix string, f observe.Flow, names map[netip.Addr]string) error {
-	var known []string
+// Entry is an entry of connection tracking, for programs.
+type Entry struct {
+	Change string `json:"change,omitempty"` // "new", "update" or "destroy", for changes
+	Proto  string `json:"proto"`
+	// Original is the first packet as it came in, Reply the expected reply.
+	Original Direction `json:"original"`
+	Reply    Direction `json:"reply"`
+	State    string    `json:"state,omitempty"` // of TCP
+	Replied  bool      `json:"replied"`
+	Assured  bool      `json:"assured"`
+	SNAT     bool      `json:"snat"`
+	DNAT     bool      `json:"dnat"`
+	Mark     uint32    `json:"mark"`
+	Zone     uint16    `json:"zone"`
+	Timeout  float64   `json:"timeoutSeconds"` // how long the entry stays without further packets
+	// Names are those of the addresses' machines, pods and Services, in the order in which they appear.
+	Names []string `json:"names"`
+
+	text string
+}
+
+// Direction is one direction of an Entry. An ICMP echo has its id as port of the source, and 256 times its type plus
+// its code as port of the destination.
+type Direction struct {
+	Source      netip.AddrPort `json:"source"`
+	Destination netip.AddrPort `json:"destination"`
+}
+
+func entryOf(f observe.Flow, change string, names map[netip.Addr]string) Entry {
+	e := Entry{
+		Change: change, Proto: f.Proto,
+		Original: Direction{f.Orig.Src, f.Orig.Dst}, Reply: Direction{f.Reply.Src, f.Reply.Dst}, State: f.TCPState,
+		Replied: f.Replied(), Assured: f.Assured(), SNAT: f.SNAT(), DNAT: f.DNAT(),
+		Mark: f.Mark, Zone: f.Zone, Timeout: f.Timeout.Seconds(), Names: []string{}, text: f.String(),
+	}
 	for _, a := range []netip.AddrPort{f.Orig.Src, f.Orig.Dst, f.Reply.Src, f.Reply.Dst} {
-		if name := names[a.Addr()]; name != "" && !slices.Contains(known, name) {
-			known = append(known, name)
+		if name := names[a.Addr()]; name != "" && !slices.Contains(e.Names, name) {
+			e.Names = append(e.Names, name)
 		}
 	}
-	line := prefix + f.String()
-	if len(known) > 0 {
-		line += "  # " + strings.Join(known, ", ")
+	return e
+}
+
+// printEntry prints an entry, and the names of its addresses as a comment.
+func printEntry(w io.Writer, e Entry) error {
+	line := e.text
+	if e.Change != "" {
+		line = fmt.Sprintf("%-8s%s", e.Change, line)
+	}
+	if len(e.Names) > 0 {
+		line += "  # " + strings.Join(e.Names, ", ")
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err

@@ -7,11 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/viplab/viplab/internal/live/control"
@@ -22,8 +19,8 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Probe sends one request and prints the outcome. It fails with exit code 1 if there is no answer.
-const Probe = "probe" // ProbeArgs, no result
+// Probe sends one request.
+const Probe = "probe" // ProbeArgs, Probed
 
 // ProbeArgs are the arguments of Probe.
 type ProbeArgs struct {
@@ -62,20 +59,11 @@ func (l *Lab) probe(ctx context.Context, call *control.Call) (any, error) {
 	if err := errors.Join(err, answer.Fault); err != nil {
 		return nil, err
 	}
-	names := l.names()
-	fmt.Fprintf(call.Stdout, "%s %s -> %s %s/%s\n", p.From.Name(), answer.Source, to.name, p.To, p.Proto)
-	fmt.Fprintln(call.Stdout, verdict(answer, names))
 	path, err := l.path(ctx, p, answer.Source, seen)
 	if err != nil {
 		return nil, err
 	}
-	if err := printPath(call.Stdout, path, names); err != nil {
-		return nil, err
-	}
-	if answer.Outcome != traffic.Reply && answer.Outcome != traffic.Garbled {
-		return nil, &control.ExitError{Code: 1}
-	}
-	return nil, nil
+	return probed(p, to, answer, path, l.names()), nil
 }
 
 // probeOf returns the probe that the arguments describe.
@@ -117,18 +105,6 @@ func (l *Lab) probeOf(args ProbeArgs) (p traffic.Probe, to *target, err error) {
 		p.FencesFrom = pod.Node().NS // policies may drop the pod's own echoes
 	}
 	return p, to, nil
-}
-
-// verdict says what became of a probe.
-func verdict(a traffic.Answer, names map[netip.Addr]string) string {
-	switch a.Outcome {
-	case traffic.Reply:
-		return fmt.Sprintf("Reply by %s at %s, which saw %s (%s)", a.Server, a.Local, a.Peer,
-			cmp.Or(names[a.Peer.Addr()], "unknown"))
-	case traffic.Garbled:
-		return "Answer of a program that is no echo server"
-	}
-	return a.String()
 }
 
 // witness is a capture at a machine.
@@ -249,37 +225,4 @@ func (l *Lab) flows(ctx context.Context, proto string) ([]observe.Flow, error) {
 		all = append(all, flows...)
 	}
 	return all, nil
-}
-
-// printPath prints the path of a packet, a line for each device, and what has changed on the way.
-func printPath(w io.Writer, path []sighting, names map[netip.Addr]string) error {
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	var last observe.Tuple
-	for _, s := range path {
-		inner := s.Innermost()
-		now := observe.Tuple{Src: inner.Src, Dst: inner.Dst}
-		change := ""
-		if last.Dst.IsValid() && now.Dst != last.Dst {
-			change += "  destination now " + cmp.Or(names[now.Dst.Addr()], now.Dst.Addr().String())
-		}
-		if last.Src.IsValid() && now.Src != last.Src {
-			change += "  source now " + cmp.Or(names[now.Src.Addr()], now.Src.Addr().String())
-		}
-		last = now
-		direction := s.frame.Direction
-		if direction == observe.Other { // a port of a bridge takes packets to the bridge's address
-			direction = observe.In
-		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", s.place, s.frame.Device, direction, describe(s.Packet), change)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
-	return nil
 }
