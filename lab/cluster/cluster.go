@@ -63,7 +63,8 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 	if err != nil {
 		return nil, err
 	}
-	config := store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil, Events: s.images != nil}
+	config := store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil, Events: s.images != nil,
+		IPAddresses: s.images != nil}
 	if s.images != nil {
 		config.Clock = clock.RealClock{}
 	}

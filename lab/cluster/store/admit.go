@@ -84,6 +84,8 @@ func nameRule(k Kind) apivalidation.ValidateNameFunc {
 		return apivalidation.ValidateNamespaceName
 	case KindService:
 		return apivalidation.NameIsDNS1035Label
+	case KindIPAddress:
+		return isCanonicalIP
 	default:
 		return apivalidation.NameIsDNSSubdomain
 	}

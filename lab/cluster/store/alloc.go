@@ -58,9 +58,18 @@ func (s *Store) freePort(name string, mine map[int32]bool) (int32, bool) {
 	return s.nodeRange.First + int32(n), ok
 }
 
-// freeAddress picks a ClusterIP, of the first 65534 of a range, so that those of two families usually look alike.
+// freeAddress picks a ClusterIP of the first range of a family that has one left.
 func (s *Store) freeAddress(name string, family corev1.IPFamily) (netip.Addr, bool) {
-	prefix := s.ranges[family]
+	for _, prefix := range s.serviceRanges(family) {
+		if ip, ok := s.freeAddressIn(name, prefix); ok {
+			return ip, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// freeAddressIn picks one of the first 65534 of a range, so that those of two families usually look alike.
+func (s *Store) freeAddressIn(name string, prefix netip.Prefix) (netip.Addr, bool) {
 	hostBits := min(16, prefix.Addr().BitLen()-prefix.Bits())
 	size := uint32(1) << hostBits
 	if size > 2 {
@@ -68,7 +77,7 @@ func (s *Store) freeAddress(name string, family corev1.IPFamily) (netip.Addr, bo
 	}
 	at := func(n uint32) netip.Addr { return addOffset(prefix.Addr(), n+1) }
 	n, ok := pick(name, size, reservedOf(size, 16, 16, 256), func(n uint32) bool {
-		_, taken := s.index.addresses[at(n)]
+		_, taken := s.ownerOf(at(n))
 		return !taken && prefix.Contains(at(n))
 	})
 	return at(n), ok

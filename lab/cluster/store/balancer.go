@@ -53,14 +53,20 @@ func (s *Store) balancerAddress(svc *corev1.Service, f corev1.IPFamily) (netip.A
 		wishes = append(wishes, in.IP)
 	}
 	for _, wish := range wishes {
-		if ip, err := netip.ParseAddr(wish); err == nil && prefix.Contains(ip) && !taken[ip] {
+		if ip, err := netip.ParseAddr(wish); err == nil && prefix.Contains(ip) && !taken[ip] && !s.isClusterIP(ip) {
 			return ip, true
 		}
 	}
 	for ip := prefix.Addr().Next(); prefix.Contains(ip); ip = ip.Next() {
-		if !taken[ip] {
+		if !taken[ip] && !s.isClusterIP(ip) {
 			return ip, true
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// isClusterIP reports whether a Service has an address as its ClusterIP: a ServiceCIDR may overlap the balancer's range.
+func (s *Store) isClusterIP(ip netip.Addr) bool {
+	_, ok := s.index.addresses[ip]
+	return ok
 }

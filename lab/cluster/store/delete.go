@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -94,6 +95,9 @@ func (tx *Tx) drop(r *Resource, old Object, o DeleteOptions) {
 		return
 	}
 	tx.put(r, obj)
+	if c, ok := obj.(*networkingv1.ServiceCIDR); ok {
+		tx.endRange(c)
+	}
 	if slices.Contains(obj.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		for _, owned := range tx.ownedBy(old) {
 			tx.dropRef(owned, DeleteOptions{Propagation: metav1.DeletePropagationForeground})

@@ -4,14 +4,11 @@ package store
 
 import (
 	"maps"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -33,19 +30,16 @@ func (tx *Tx) admitPlain(obj, old Object) field.ErrorList {
 	case *policyv1.PodDisruptionBudget:
 		return admitBudget(o)
 	case *networkingv1.ServiceCIDR:
-		return tx.admitServiceCIDR(o)
+		was, _ := old.(*networkingv1.ServiceCIDR)
+		return tx.admitServiceCIDR(o, was)
 	case *networkingv1.IPAddress:
-		addr, err := netip.ParseAddr(o.Name)
-		if err != nil || addr.String() != o.Name {
-			return invalid(field.NewPath("metadata", "name"), o.Name, "must be an IP address in canonical form")
-		}
-		if o.Spec.ParentRef == nil {
-			return field.ErrorList{field.Required(field.NewPath("spec", "parentRef"), "")}
-		}
+		was, _ := old.(*networkingv1.IPAddress)
+		return admitIPAddress(o, was)
 	case *networkingv1.IngressClass:
-		if was, _ := old.(*networkingv1.IngressClass); was != nil {
-			return immutable(field.NewPath("spec", "controller"), o.Spec.Controller, was.Spec.Controller)
-		}
+		was, _ := old.(*networkingv1.IngressClass)
+		return admitIngressClass(o, was)
+	case *networkingv1.Ingress:
+		return tx.admitIngress(o, old == nil)
 	}
 	return nil
 }
@@ -71,25 +65,4 @@ func defaultSecret(s *corev1.Secret) {
 		s.Data[k] = []byte(v)
 	}
 	s.StringData = nil
-}
-
-// admitServiceCIDR checks a range of ClusterIPs. It is ready at once, but addresses come from the cluster's own ranges.
-func (tx *Tx) admitServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("spec", "cidrs")
-	if len(c.Spec.CIDRs) == 0 {
-		errs = append(errs, field.Required(path, "at least one CIDR required"))
-	}
-	for i, text := range c.Spec.CIDRs {
-		if p, err := netip.ParsePrefix(text); err != nil || p != p.Masked() {
-			errs = append(errs, invalid(path.Index(i), text, "must be a CIDR whose host bits are zero")...)
-		}
-	}
-	if len(c.Status.Conditions) == 0 {
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
-			Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Reason: "Ready",
-			Message: "Kubernetes Service CIDR is ready", LastTransitionTime: tx.now,
-		})
-	}
-	return errs
 }

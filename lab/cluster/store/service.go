@@ -253,7 +253,7 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 		}
 		ip, ok := s.freeAddress(KeyOf(svc).String(), family)
 		if !ok {
-			err := fmt.Errorf("no free address is left in %s", s.ranges[family])
+			err := fmt.Errorf("no free address is left in %s", joined(s.serviceRanges(family)))
 			errs = append(errs, field.InternalError(path.Index(i), err))
 			continue
 		}
@@ -271,13 +271,17 @@ func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address stri
 	if err != nil {
 		return invalid(path, address, err.Error())
 	}
-	r := s.ranges[familyOf(ip)]
-	if !r.Contains(ip) || ip == r.Addr() {
-		return invalid(path, address,
-			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))
+	owner, taken := s.ownerOf(ip)
+	if own := (holder{"Service", KeyOf(svc)}); taken && owner == own {
+		return nil
 	}
-	if owner, taken := s.index.addresses[ip]; taken && owner != KeyOf(svc) {
-		return invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
+	ranges := s.serviceRanges(familyOf(ip))
+	if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(ip) && ip != r.Addr() }) {
+		return invalid(path, address,
+			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", joined(ranges)))
+	}
+	if taken {
+		return invalid(path, address, fmt.Sprintf("provided IP is already allocated: %s has it", owner))
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ func (tx *Tx) settle() {
 		}
 		drain(tx.services, tx.reconcileService)
 		drain(tx.endpoints, tx.mirror)
+		drain(tx.addresses, tx.reconcileAddress)
 	}
 }
 
@@ -32,7 +33,7 @@ func (tx *Tx) hasWork() bool {
 			return true
 		}
 	}
-	return tx.schedule || len(tx.services)+len(tx.endpoints)+len(tx.namespaces) > 0
+	return tx.schedule || len(tx.services)+len(tx.endpoints)+len(tx.namespaces)+len(tx.addresses) > 0
 }
 
 // reconcileService runs the controllers of a Service.
@@ -58,6 +59,7 @@ func (tx *Tx) touched(k Kind, old, obj Object) {
 		}
 		tx.touchedWorkload(k, o)
 		tx.touchedAccount(k, o)
+		tx.touchedAddresses(o)
 		switch o := o.(type) {
 		case *corev1.Pod:
 			tx.touchedPod(o, obj != nil)

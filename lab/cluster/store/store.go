@@ -45,6 +45,8 @@ type Config struct {
 	LoadBalancers []netip.Prefix
 	// Events makes controllers and the scheduler tell what they do: see Store.Records. Without it there are none.
 	Events bool
+	// IPAddresses makes each ClusterIP have an object of kind IPAddress. Without it only those exist that clients make.
+	IPAddresses bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Clock is for clusters in which time counts, in the place of Now: minReadySeconds, progressDeadlineSeconds, and of
@@ -69,9 +71,11 @@ type state struct {
 	balancers map[corev1.IPFamily]netip.Prefix
 	now       func() time.Time
 	records   *records
-	ca        string // of the API; empty: there are no ServiceAccounts but those of manifests
-	tokenKey  []byte
-	clock     clock.WithDelayedExecution // or nil
+	// ipAddresses reports whether ClusterIPs have IPAddresses.
+	ipAddresses bool
+	ca          string // of the API; empty: there are no ServiceAccounts but those of manifests
+	tokenKey    []byte
+	clock       clock.WithDelayedExecution // or nil
 
 	mu       sync.Mutex
 	revision uint64
@@ -102,20 +106,21 @@ type state struct {
 // New returns a cluster without nodes, with the namespaces default and kube-system.
 func New(c Config) *Store {
 	s := &Store{state: &state{
-		ranges:    map[corev1.IPFamily]netip.Prefix{},
-		nodeRange: cmp.Or(c.NodePorts, PortRange{30000, 32767}),
-		graceful:  c.GracefulDeletion,
-		balancers: map[corev1.IPFamily]netip.Prefix{},
-		now:       c.Now,
-		records:   newRecords(c.Events),
-		clock:     c.Clock,
-		tokenKey:  newTokenKey(),
-		due:       map[ref]time.Time{},
-		changed:   make(chan struct{}),
-		history:   history{limit: cmp.Or(c.History, 100_000)},
-		index:     newIndex(),
-		serials:   map[ref]uint64{},
-		tables:    map[Kind]anyTable{},
+		ranges:      map[corev1.IPFamily]netip.Prefix{},
+		nodeRange:   cmp.Or(c.NodePorts, PortRange{30000, 32767}),
+		graceful:    c.GracefulDeletion,
+		ipAddresses: c.IPAddresses,
+		balancers:   map[corev1.IPFamily]netip.Prefix{},
+		now:         c.Now,
+		records:     newRecords(c.Events),
+		clock:       c.Clock,
+		tokenKey:    newTokenKey(),
+		due:         map[ref]time.Time{},
+		changed:     make(chan struct{}),
+		history:     history{limit: cmp.Or(c.History, 100_000)},
+		index:       newIndex(),
+		serials:     map[ref]uint64{},
+		tables:      map[Kind]anyTable{},
 	}}
 	for _, r := range resources {
 		s.tables[r.Kind] = r.newTable()
@@ -149,7 +154,7 @@ func New(c Config) *Store {
 
 // initial lists the objects that every cluster has.
 func (s *Store) initial() []Object {
-	ranges := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	ranges := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: defaultRange}}
 	for _, p := range s.cidrs {
 		ranges.Spec.CIDRs = append(ranges.Spec.CIDRs, p.Masked().String())
 	}

@@ -30,6 +30,7 @@ type Tx struct {
 
 	// What the controllers have to look at before the commit.
 	services, endpoints keyset
+	addresses           keyset // ClusterIPs, as names
 	namespaces          keyset
 	work                map[Kind]keyset // workloads
 	schedule            bool
@@ -44,7 +45,7 @@ func (s *Store) Do(do func(*Tx) error) error {
 	defer s.mu.Unlock()
 	tx := &Tx{
 		s: s, time: s.now(), base: s.revision, wakeups: map[ref]time.Time{},
-		services: keyset{}, endpoints: keyset{}, namespaces: keyset{}, work: map[Kind]keyset{},
+		services: keyset{}, endpoints: keyset{}, addresses: keyset{}, namespaces: keyset{}, work: map[Kind]keyset{},
 	}
 	tx.now = metav1.NewTime(tx.time).Rfc3339Copy()
 	for _, c := range controllers() {
