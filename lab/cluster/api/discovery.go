@@ -127,6 +127,8 @@ func (r *resource) subresources() []subresource {
 			subresource{"log", r.gvk, []string{"get"}},
 			subresource{"portforward", core("PodPortForwardOptions").WithVersion("v1"), stream},
 			subresource{"proxy", core("PodProxyOptions").WithVersion("v1"), all})
+	case corev1.SchemeGroupVersion.WithKind("Node"):
+		return append(out, subresource{"proxy", core("NodeProxyOptions").WithVersion("v1"), all})
 	case corev1.SchemeGroupVersion.WithKind("ServiceAccount"):
 		return append(out, subresource{"token", tokenKind, []string{"create"}})
 	case corev1.SchemeGroupVersion.WithKind("Service"):

@@ -29,14 +29,15 @@ func TestStoredKinds(t *testing.T) {
 
 	const networking = "/apis/networking.k8s.io/v1/"
 	c.post(networking+"ingressclasses", "{metadata: {name: i}, spec: {controller: example.com/c}}").want(201)
-	c.post(networking+"namespaces/default/ingresses", "{metadata: {name: i}, spec: {ingressClassName: i}}").want(201)
+	c.post(networking+"namespaces/default/ingresses", "{metadata: {name: i}, spec: {ingressClassName: i, "+
+		"defaultBackend: {service: {name: web, port: {number: 80}}}}}").want(201)
 	c.do("PATCH", networking+"namespaces/default/ingresses/i/status", merge,
 		`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`).want(200)
 	c.post(networking+"ipaddresses", "{metadata: {name: 10.1.2.3}, spec: {parentRef: {resource: services, name: a}}}").want(201)
 	c.post(networking+"ipaddresses", "{metadata: {name: web}, spec: {parentRef: {resource: services, name: a}}}").
-		says(422, metav1.StatusReasonInvalid, "canonical form")
+		says(422, metav1.StatusReasonInvalid, "valid IP address")
 	c.post(networking+"servicecidrs", "{metadata: {name: more}, spec: {cidrs: [10.5.0.1/16]}}").
-		says(422, metav1.StatusReasonInvalid, "host bits")
+		says(422, metav1.StatusReasonInvalid, "bits set beyond")
 	more := into[networkingv1.ServiceCIDR](c.post(networking+"servicecidrs",
 		"{metadata: {name: more}, spec: {cidrs: [10.5.0.0/16]}}").want(201))
 	if len(more.Status.Conditions) != 1 || more.Status.Conditions[0].Status != "True" {

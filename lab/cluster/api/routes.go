@@ -91,7 +91,7 @@ var errNoSuchPath = &statusError{code: http.StatusNotFound, reason: "NotFound",
 	message: "the server could not find the requested resource"}
 
 // proxyPath matches the URLs that go on behind the name of a subresource.
-var proxyPath = regexp.MustCompile(`^(/api/v1/namespaces/[^/]+/(?:pods|services)/[^/]+/proxy)(?:/|$)`)
+var proxyPath = regexp.MustCompile(`^(/api/v1/(?:nodes|namespaces/[^/]+/(?:pods|services))/[^/]+/proxy)(?:/|$)`)
 
 // restOf returns a path without its first steps: "/c/d" of "/a/b/c/d" and 2.
 func restOf(path string, steps int) string {
@@ -202,6 +202,8 @@ func (s *Server) connections(r *request) func(http.ResponseWriter, *request) err
 		return s.proxyPod
 	case "Service/proxy":
 		return s.proxyService
+	case "Node/proxy":
+		return s.proxyNode
 	default:
 		return nil
 	}
