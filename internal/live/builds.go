@@ -14,26 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/release"
-	"github.com/viplab/viplab/lab/cluster/container"
-	"github.com/viplab/viplab/lab/cluster/kubelet"
 )
-
-// Agnhost is the program of Kubernetes' image agnhost: servers and clients for its tests.
-var Agnhost = release.Command{
-	Name: "agnhost", Version: release.Default, Package: "k8s.io/kubernetes/test/images/agnhost",
-}
-
-// agnhost returns the image, with the files of this machine. It is built when a container names it.
-func agnhost(b *builds) (kubelet.Image, error) {
-	path, err := Agnhost.Path()
-	return kubelet.Image{
-		Command: []string{"/agnhost"}, Args: []string{"pause"},
-		Mounts: []container.Mount{{Source: path, Target: "/agnhost", ReadOnly: true}},
-		Provide: func(ctx context.Context, progress func(string)) error {
-			return b.provide(ctx, Agnhost, progress)
-		},
-	}, err
-}
 
 // built is the reply to a request, which is a release.Command.
 type built struct{ Error string }

@@ -175,11 +175,11 @@ func (l *Lab) start(ctx context.Context, c Config, b *builds) error {
 	if err != nil {
 		return err
 	}
-	agnhost, err := agnhost(b)
+	made, err := programs(b, folder)
 	if err != nil {
 		return err
 	}
-	known := kubelet.Builtin().With(kubelet.Images{"agnhost": agnhost}).With(own)
+	known := kubelet.Builtin().With(made).With(own)
 	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(known), cluster.BalanceLoads())
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)

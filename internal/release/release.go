@@ -55,6 +55,9 @@ func CheckVersion(version string) error {
 type Command struct {
 	Name    string // "kube-proxy"
 	Version string // "v1.36.3"
+	// Module is the path of another module that is built instead of Kubernetes, with the versions that it requires itself.
+	// Version is that of the module then, and Package must be set. Empty means k8s.io/kubernetes.
+	Module string
 	// Package is the import path; empty means the folder of this name in cmd. The release decides its version.
 	Package string
 	// Tests says that the binary is that of the package's tests, as "go test -c" builds it. The zero value builds a
@@ -73,6 +76,8 @@ func (c Command) pkg() string {
 	}
 	return cmp.Or(c.Package, "k8s.io/kubernetes/cmd/"+c.Name)
 }
+
+func (c Command) module() string { return cmp.Or(c.Module, "k8s.io/kubernetes") }
 
 // Kubectl returns the path of a kubectl to test with: the one that the variable VIPLAB_KUBECTL names, or that of a
 // release, which it builds if it is not there. Call it first outside the sandbox, where there is a network.
@@ -214,14 +219,14 @@ func (b builder) run(ctx context.Context) error {
 	if b.Tests {
 		how = []string{"test", "-c", "-vet=off"} // vet would check all packages that the tests import
 	}
-	_, err = b.tool(ctx, append(how, "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.Version),
+	_, err = b.tool(ctx, append(how, "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", b.linkerFlags(),
 		"-o", b.Name, b.pkg())...)
 	return err
 }
 
 // download gets the release's own module and reads its go.mod.
 func (b builder) download(ctx context.Context) (*module, error) {
-	out, err := b.tool(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+b.Version)
+	out, err := b.tool(ctx, "mod", "download", "-json", b.module()+"@"+b.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +302,7 @@ func (m *module) wrapper(c Command) []byte {
 	if c.Source == "" {
 		fmt.Fprintf(&b, "\ntool %s\n", c.pkg())
 	}
-	fmt.Fprintf(&b, "\nrequire k8s.io/kubernetes %s\n\n", c.Version)
+	fmt.Fprintf(&b, "\nrequire %s %s\n\n", c.module(), c.Version)
 	for _, r := range m.Require {
 		if r.Version == staged && strings.HasPrefix(r.Path, "k8s.io/") {
 			fmt.Fprintf(&b, "replace %s => %s v0.%s\n", r.Path, r.Path, strings.TrimPrefix(c.Version, "v1."))
@@ -327,10 +332,13 @@ func atLeast(have, least string) string {
 	return have
 }
 
-// linkerFlags tell the binary its version, as the release's own build does.
-func linkerFlags(version string) string {
-	minor := strings.Split(version, ".")[1]
+// linkerFlags tell a command of Kubernetes its version, as the release's own build does.
+func (c Command) linkerFlags() string {
 	flags := []string{"-s", "-w"}
+	if c.Module != "" {
+		return strings.Join(flags, " ")
+	}
+	version, minor := c.Version, strings.Split(c.Version, ".")[1]
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		flags = append(flags, "-X", pkg+".gitVersion="+version, "-X", pkg+".gitMajor=1", "-X", pkg+".gitMinor="+minor)
 	}

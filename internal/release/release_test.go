@@ -53,6 +53,20 @@ func TestAProgramOfOurOwn(t *testing.T) {
 	}
 }
 
+func TestAnotherModule(t *testing.T) {
+	m := &module{Go: "1.25.0"}
+	m.Require = append(m.Require, struct{ Path, Version string }{"k8s.io/api", "v0.36.3"})
+	c := Command{Name: "coredns", Version: "v1.15.0", Module: "example.com/coredns", Package: "example.com/coredns/cmd"}
+	got := string(m.wrapper(c))
+	if !strings.Contains(got, "tool example.com/coredns/cmd\n") || !strings.Contains(got, "require example.com/coredns v1.15.0\n") ||
+		strings.Contains(got, "replace") || strings.Contains(got, "kubernetes") {
+		t.Errorf("got\n%s", got)
+	}
+	if flags := c.linkerFlags(); strings.Contains(flags, "gitVersion") {
+		t.Errorf("it is told a version of Kubernetes: %s", flags)
+	}
+}
+
 // fakeGo puts a go command into PATH that says one thing and fails.
 func fakeGo(t *testing.T, says string) {
 	dir := t.TempDir()

@@ -28,6 +28,9 @@ type Image struct {
 	User, Group uint32
 	// Root is the folder with the image's files; "" means the files of this machine.
 	Root string
+	// Programs are programs of the image that are there only if a container's command begins with their path: what is
+	// mounted and provided for it in the place of Mounts and Provide.
+	Programs map[string]Image
 	// Mounts put files of this machine into the container, read-only.
 	Mounts []container.Mount
 	// Provide makes what is missing of the image before a container runs. It returns at once if all is there. Otherwise it
@@ -62,7 +65,8 @@ func Builtin() Images {
 	for _, name := range []string{"echo", "echoserver", "http-echo", "nginx", "httpd", "hello-app", "whoami"} {
 		all[name] = Image{Server: EchoServer}
 	}
-	for _, name := range []string{"busybox", "alpine", "debian", "ubuntu", "bash", "netshoot"} {
+	for _, name := range []string{"busybox", "alpine", "debian", "ubuntu", "bash", "netshoot", "glibc-dns-testing",
+		"distroless-iptables"} {
 		all[name] = Image{Args: []string{"sh"}}
 	}
 	for name, program := range map[string]string{"python": "python3", "perl": "perl"} {
@@ -89,6 +93,17 @@ func (e *UnknownImageError) Error() string {
 	return fmt.Sprintf("image %q is not known. A lab pulls no images from registries: under images in lab.yaml, give the "+
 		"name a command of this machine, a root folder, an OCI layout or a tarball, or use one of %s",
 		e.Name, strings.Join(e.Known, ", "))
+}
+
+// running returns the image with what a container that runs a command needs of it.
+func (i Image) running(command []string) Image {
+	if len(command) == 0 {
+		return i
+	}
+	if p, ok := i.Programs[command[0]]; ok {
+		i.Mounts, i.Provide = p.Mounts, p.Provide
+	}
+	return i
 }
 
 // Find returns the image of a name in a manifest, or an UnknownImageError.

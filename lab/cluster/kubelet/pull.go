@@ -14,6 +14,7 @@ func (u *unit) pull() (Image, error) {
 	for tries := int32(0); ; tries++ {
 		image, err := u.pod.kubelet.config.Images.Find(u.spec.Image)
 		if err == nil {
+			image = image.running(u.spec.Command)
 			err = u.provide(image)
 		}
 		if err == nil {
