@@ -94,6 +94,9 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 	return c, nil
 }
 
+// kubeletPort is the port of a node's kubelet in its status. The API answers for it: see nodes/proxy.
+const kubeletPort = 10250
+
 // register stores the Node object of a lab node: ready, with its addresses and pod ranges.
 func register(state *store.Store, n *lab.Node, stack lab.Stack) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -114,6 +117,7 @@ func register(state *store.Store, n *lab.Node, stack lab.Stack) error {
 				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: n.Addr(f).String()})
 		}
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
 	})
 }
 

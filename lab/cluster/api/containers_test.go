@@ -50,6 +50,11 @@ func (machine) Logs(_ context.Context, pod store.Key, container string, o *corev
 
 func TestReachContainers(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/page" {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<a href="/x">y</a>`)
+			return
+		}
 		body, _ := io.ReadAll(r.Body)
 		w.WriteHeader(http.StatusTeapot)
 		fmt.Fprintf(w, "%s %s %s%s", r.Method, r.URL, body, r.Header.Get("Authorization"))
@@ -68,6 +73,9 @@ func TestReachContainers(t *testing.T) {
 		if a := c.do("PUT", podPath+path, "", "body").want(http.StatusTeapot); string(a.body) != want {
 			t.Errorf("%s: got %s, want %s", path, a.body, want)
 		}
+	}
+	if a := c.get(podPath + "proxy/page").want(200); string(a.body) != `<a href="`+podPath+`proxy/x">y</a>` {
+		t.Errorf("a link of a page: got %s", a.body)
 	}
 	if a := c.get(podPath + "log?tailLines=3&timestamps=true").want(200); string(a.body) != "default/a1 main 3 true" {
 		t.Errorf("got %s", a.body)

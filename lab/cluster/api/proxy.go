@@ -18,6 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -110,7 +111,8 @@ func (s *Server) endpointOf(service store.Key, portName string) (pod store.Key, 
 	return pod, port, found > 0
 }
 
-// proxy passes a request on to a port of a pod. A server's TLS certificate is not verified, as in Kubernetes.
+// proxy passes a request on to a port of a pod. Absolute links of HTML pages in the reply lead through the proxy. A
+// server's TLS certificate is not verified. All of this is as in Kubernetes.
 func (s *Server) proxy(w http.ResponseWriter, r *request, scheme string, pod store.Key, port uint16) error {
 	if r.path == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		to := *r.URL // relative links of the page begin here
@@ -118,16 +120,17 @@ func (s *Server) proxy(w http.ResponseWriter, r *request, scheme string, pod sto
 		http.Redirect(w, r.Request, to.String(), http.StatusMovedPermanently)
 		return nil
 	}
-	transport := &http.Transport{
+	if scheme == "" {
+		scheme = "http"
+	}
+	prefix, _ := strings.CutSuffix(r.URL.EscapedPath(), r.path)
+	transport := &utilproxy.Transport{PathPrepend: prefix, RoundTripper: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return s.containers.Dial(ctx, pod, port)
 		},
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 		DisableKeepAlives: true,
-	}
-	if scheme == "" {
-		scheme = "http"
-	}
+	}}
 	var failed error
 	forward := &httputil.ReverseProxy{
 		Transport:     transport,

@@ -91,6 +91,15 @@ func (c *Container) Exec(command Command, io IO) (*Process, error) {
 	return launch(stage{Command: command, TTY: io.TTY}, io, 0, enter, nil, c.mnt)
 }
 
+// Written returns how many bytes the container has written to its root.
+func (c *Container) Written() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(fmt.Sprintf("/proc/%d/root", c.cmd.Process.Pid), &st); err != nil {
+		return 0, fmt.Errorf("read the use of the container's root: %w", err)
+	}
+	return int64(st.Blocks-st.Bfree) * st.Bsize, nil
+}
+
 // Close ends the container, if it still runs, waits for its end and releases what it holds.
 func (c *Container) Close() error {
 	err := c.Signal(unix.SIGKILL)

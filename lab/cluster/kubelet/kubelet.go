@@ -88,6 +88,8 @@ func (k *Kubelet) Sync(snapshot *store.Snapshot) {
 			delete(k.pods, key)
 		case object.DeletionTimestamp != nil:
 			p.terminate(gracePeriod(object))
+		case gatesHaveChanged(object):
+			go p.report()
 		}
 	}
 }

@@ -45,7 +45,7 @@ type Pod struct {
 	mains     []*unit
 	ready     bool // all init containers have done their work
 	phase     corev1.PodPhase
-	late      bool // longer active than activeDeadlineSeconds
+	reason    string // why the pod fails although its containers do not: Evicted, DeadlineExceeded, or empty
 	message   string
 	began     metav1.Time
 }
@@ -94,12 +94,7 @@ func (p *Pod) terminate(grace time.Duration) {
 
 // expire ends a pod that has been active for longer than it may.
 func (p *Pod) expire() {
-	const message = "Pod was active on the node longer than the specified deadline"
-	p.mu.Lock()
-	p.late, p.message = true, message
-	p.mu.Unlock()
-	p.record(store.Notice{Reason: "DeadlineExceeded", Message: message})
-	p.terminate(gracePeriod(p.object))
+	p.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", gracePeriod(p.object))
 }
 
 func (p *Pod) units() []*unit { return slices.Concat(p.inits, p.mains) }
@@ -230,7 +225,7 @@ func (p *Pod) finish() {
 	p.mu.Lock()
 	p.phase = corev1.PodSucceeded
 	failed := func(u *unit) bool { return !u.sidecar() && !u.succeededLocked() }
-	if p.late || slices.ContainsFunc(p.units(), failed) {
+	if p.reason != "" || slices.ContainsFunc(p.units(), failed) {
 		p.phase = corev1.PodFailed
 	}
 	p.mu.Unlock()
@@ -302,7 +297,7 @@ func (p *Pod) files(c *corev1.Container, image Image) (container.Files, error) {
 	mounts, err := p.mounts(c, image)
 	f := container.Files{Root: image.Root, Mounts: mounts, Space: p.kubelet.config.Space}
 	if limit := c.Resources.Limits.StorageEphemeral(); !limit.IsZero() {
-		f.Space = limit.Value()
+		f.Space = 2 * limit.Value() // what exceeds the limit has to fit in, for guardSpace to see it
 	}
 	f.ReadOnly = c.SecurityContext != nil && ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false)
 	return f, err

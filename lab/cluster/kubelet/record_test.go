@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // told reads Events until the wanted ones have come, which begin with these texts.
@@ -58,5 +62,40 @@ func TestActiveDeadline(t *testing.T) {
 	w.pod("late", "{activeDeadlineSeconds: 1, terminationGracePeriodSeconds: 1, containers: [{name: c, image: busybox, command: [sleep, inf]}]}")
 	if p := w.awaitPhase("late", "Failed"); p.Status.Reason != "DeadlineExceeded" {
 		t.Errorf("status %+v", p.Status)
+	}
+}
+
+func TestEviction(t *testing.T) {
+	w := newWorld(t)
+	const limits = "resources: {limits: {ephemeral-storage: 1Mi}}"
+	w.pod("greedy", "{containers: [{name: c, image: busybox, "+limits+
+		", command: [sh, -c, 'head -c 1500000 /dev/zero >/file; sleep inf']}]}")
+	w.pod("modest", "{containers: [{name: c, image: busybox, "+limits+
+		", command: [sh, -c, 'head -c 500000 /dev/zero >/file; sleep inf']}]}")
+	p := w.awaitPhase("greedy", "Failed")
+	if p.Status.Reason != "Evicted" || !strings.Contains(p.Status.Message, "storage limit \"1Mi\"") ||
+		!condition(p, corev1.DisruptionTarget) {
+		t.Errorf("status %+v", p.Status)
+	}
+	w.told(`Warning greedy  Evicted: Container c exceeded its local ephemeral storage limit "1Mi". `)
+	w.awaitReady("modest")
+}
+
+func TestReadinessGates(t *testing.T) {
+	w := newWorld(t)
+	w.pod("gated", "{readinessGates: [{conditionType: example.org/go}], containers: [{name: c, image: pause}]}")
+	w.awaitPhase("gated", "Running")
+	const gate = "example.org/go"
+	for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+		err := store.UpdateStatus(w.Store(), "default", "gated", func(p *corev1.Pod) {
+			p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate })
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: gate, Status: status})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.await("gated", "as its gate", func(p *corev1.Pod) bool {
+			return condition(p, corev1.PodReady) == (status == corev1.ConditionTrue)
+		})
 	}
 }

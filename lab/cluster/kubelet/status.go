@@ -28,9 +28,10 @@ func (p *Pod) report() {
 func (p *Pod) describeLocked(now *corev1.Pod) {
 	st := &now.Status
 	st.Phase, st.Message = p.phaseLocked(), p.message
-	if p.late {
-		st.Reason = "DeadlineExceeded"
+	if p.reason != "" {
+		st.Reason = p.reason
 	}
+	p.noteEvictionLocked(now)
 	st.StartTime = &p.began
 	st.QOSClass = corev1.PodQOSBestEffort
 	st.PodIP, st.PodIPs = "", nil
@@ -88,12 +89,7 @@ func (p *Pod) conditionsLocked(now *corev1.Pod) {
 	case !containersReady:
 		reason = "ContainersNotReady"
 	}
-	gates := true
-	for _, g := range now.Spec.ReadinessGates {
-		gates = gates && slices.ContainsFunc(now.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue
-		})
-	}
+	gates := gatesAreOpen(now)
 	set := func(t corev1.PodConditionType, is bool, reason string) {
 		status := corev1.ConditionFalse
 		if is {
@@ -121,4 +117,23 @@ func setCondition(st *corev1.PodStatus, t corev1.PodConditionType, is corev1.Con
 		c.Status, c.LastTransitionTime = is, metav1.Now()
 	}
 	c.Reason = reason
+}
+
+// gatesAreOpen reports whether all conditions of a pod's readiness gates are true. Others set them.
+func gatesAreOpen(p *corev1.Pod) bool {
+	return !slices.ContainsFunc(p.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool {
+		return !isTrue(p, g.ConditionType)
+	})
+}
+
+func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == t && c.Status == corev1.ConditionTrue
+	})
+}
+
+// gatesHaveChanged reports whether a pod's condition Ready does not yet follow its readiness gates.
+func gatesHaveChanged(p *corev1.Pod) bool {
+	return len(p.Spec.ReadinessGates) > 0 && isTrue(p, corev1.ContainersReady) &&
+		isTrue(p, corev1.PodReady) != gatesAreOpen(p)
 }

@@ -200,6 +200,7 @@ func (u *unit) once() int {
 		}
 		u.pod.report()
 		probes.Go(func() { u.probe(ctx) })
+		probes.Go(func() { u.guardSpace(ctx, run) })
 	}
 	select {
 	case <-run.Done():

@@ -229,7 +229,7 @@ func (tx *Tx) followAddress(key Key, ip netip.Addr) {
 	}
 }
 
-// endRange takes the finalizer from a ServiceCIDR that is being deleted once no Service needs it, and says in its status
+// endRange takes the finalizer from a ServiceCIDR that is being deleted once no Service needs it. Its status says
 // why it stays until then.
 func (tx *Tx) endRange(old *networkingv1.ServiceCIDR) {
 	c := copyOf(old)

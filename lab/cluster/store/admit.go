@@ -77,13 +77,13 @@ func (tx *Tx) validateMeta(obj Object) field.ErrorList {
 	return errs
 }
 
-// nameRule returns what names a kind allows. Services become DNS labels; their names must not begin with a digit.
+// nameRule returns what names a kind allows. Services become DNS labels.
 func nameRule(k Kind) apivalidation.ValidateNameFunc {
 	switch k {
 	case KindNamespace:
 		return apivalidation.ValidateNamespaceName
 	case KindService:
-		return apivalidation.NameIsDNS1035Label
+		return apivalidation.NameIsDNSLabel
 	case KindIPAddress:
 		return isCanonicalIP
 	default:

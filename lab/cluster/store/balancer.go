@@ -65,7 +65,7 @@ func (s *Store) balancerAddress(svc *corev1.Service, f corev1.IPFamily) (netip.A
 	return netip.Addr{}, false
 }
 
-// isClusterIP reports whether a Service has an address as its ClusterIP: a ServiceCIDR may overlap the balancer's range.
+// isClusterIP reports whether an address is a Service's ClusterIP: a ServiceCIDR may overlap the balancer's range.
 func (s *Store) isClusterIP(ip netip.Addr) bool {
 	_, ok := s.index.addresses[ip]
 	return ok

@@ -131,7 +131,7 @@ func validateBackend(b *networkingv1.IngressBackend, path *field.Path) field.Err
 	if name := path.Child("service", "name"); b.Service.Name == "" {
 		errs = append(errs, field.Required(name, ""))
 	} else {
-		errs = append(errs, check(name, b.Service.Name, validation.IsDNS1035Label)...)
+		errs = append(errs, check(name, b.Service.Name, validation.IsDNS1123Label)...)
 	}
 	port := b.Service.Port
 	switch {
