@@ -3,6 +3,7 @@
 package container
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -124,6 +125,21 @@ func TestAFullContainer(t *testing.T) {
 	}
 	if got, _ := output(t, pod, shell("echo still >/big && cat /big"), Files{Space: 1 << 20}); got != "still" {
 		t.Errorf("the next container: %s", got)
+	}
+}
+
+// The sizes are those of a message whose last byte json.Decoder leaves unread.
+func TestMessagesOfAllSizes(t *testing.T) {
+	pod := world(t)
+	for _, size := range []int{512, 1536, 3584} {
+		c := shell("true")
+		c.Env = append(c.Env, "PAD=")
+		text, err := json.Marshal(stage{Command: c, Files: &Files{Space: 1 << 30}})
+		nstest.Must(t, err)
+		c.Env[len(c.Env)-1] += strings.Repeat("x", size-len(text))
+		if _, code := output(t, pod, c, Files{}); code != 0 {
+			t.Errorf("%d bytes: exit code %d", size, code)
+		}
 	}
 }
 

@@ -43,15 +43,25 @@ func runStage() int {
 	runtime.LockOSThread()
 	unix.CloseOnExec(controlFd)
 	control := os.NewFile(controlFd, "control")
-	var s stage
-	err := json.NewDecoder(control).Decode(&s)
-	if err == nil {
-		err = s.run()
-	}
+	err := readStage(control)
 	if _, err := fmt.Fprint(control, err); err != nil && !errors.Is(err, io.EOF) {
 		return 2
 	}
 	return 1
+}
+
+// readStage becomes the program that a message describes. It reads the message to its end: if a byte were left, the end
+// of the socket would reset the connection, and the other side would take that for a failure.
+func readStage(control io.Reader) error {
+	text, err := io.ReadAll(control)
+	if err != nil {
+		return err
+	}
+	var s stage
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	return s.run()
 }
 
 // run returns only an error.
