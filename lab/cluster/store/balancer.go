@@ -4,13 +4,18 @@ package store
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
 
+// balancerFinalizer keeps a Service until its load balancer is gone, as cloud providers have it
+// (k8s.io/cloud-provider/service/helpers).
+const balancerFinalizer = "service.kubernetes.io/load-balancer-cleanup"
+
 // balance is the controller of a small load balancer: it gives a Service of type LoadBalancer addresses, and takes
-// them from one that is no longer of that type. The proxiers of the nodes do the rest.
+// them from one that is no longer of that type or is being deleted. The proxiers of the nodes do the rest.
 func (tx *Tx) balance(key Key) {
 	svc := tx.s.services.objects[key]
 	if svc == nil || len(tx.s.balancers) == 0 || svc.Spec.LoadBalancerClass != nil {
@@ -18,7 +23,9 @@ func (tx *Tx) balance(key Key) {
 	}
 	c := copyOf(svc)
 	c.Status.LoadBalancer.Ingress = nil
+	c.Finalizers = slices.DeleteFunc(slices.Clone(c.Finalizers), func(f string) bool { return f == balancerFinalizer })
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.DeletionTimestamp == nil {
+		c.Finalizers = append(c.Finalizers, balancerFinalizer)
 		for _, f := range svc.Spec.IPFamilies {
 			if ip, ok := tx.s.balancerAddress(svc, f); ok {
 				c.Status.LoadBalancer.Ingress = append(c.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{
@@ -28,6 +35,7 @@ func (tx *Tx) balance(key Key) {
 		}
 	}
 	tx.put(ResourceOf(c), c)
+	tx.goIfReady(ResourceOf(c), key)
 }
 
 // balancerAddress returns the address of a Service: the one that it has, that it asks for (spec.loadBalancerIP), or a

@@ -57,8 +57,20 @@ func TestBalancer(t *testing.T) {
 	apply(t, s, newService("a", func(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeClusterIP }), balanced("c"))
 	apply(t, s, balanced("d"))
 	want["a"], want["d"] = "", "203.0.113.1"
+	if f := get[*corev1.Service](t, s, "a").Finalizers; len(f) > 0 {
+		t.Errorf("a Service without a load balancer has the finalizers %q", f)
+	}
 	apply(t, s, newService("d", func(svc *corev1.Service) {
 		svc.Spec.Type, svc.Annotations = corev1.ServiceTypeLoadBalancer, map[string]string{"again": ""}
 	}))
 	check()
+	if f := get[*corev1.Service](t, s, "d").Finalizers; len(f) != 1 || f[0] != balancerFinalizer {
+		t.Errorf("a Service with a load balancer has the finalizers %q", f)
+	}
+	if err := s.Delete(KindService, "default", "d"); err != nil {
+		t.Fatal(err)
+	}
+	if svc, ok := Get[*corev1.Service](s, "default", "d"); ok {
+		t.Errorf("it stays after its load balancer: %+v", svc)
+	}
 }
