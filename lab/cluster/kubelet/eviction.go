@@ -16,8 +16,8 @@ import (
 // spaceCheck is how often the kubelet looks what a container with a limit has written: the kernel reports no event.
 const spaceCheck = time.Second
 
-// guardSpace evicts the pod when a container has written more than its limit of ephemeral storage, as a kubelet does. It
-// returns when that has happened or ctx ends.
+// guardSpace evicts the pod when a container has written more than its limit of ephemeral storage, as a kubelet does.
+// It returns when that has happened or ctx ends.
 func (u *unit) guardSpace(ctx context.Context, run runner) {
 	c, isProgram := run.(*container.Container)
 	limit := u.spec.Resources.Limits.StorageEphemeral()

@@ -24,8 +24,8 @@ func TestManifestErrors(t *testing.T) {
 		name, in string
 		want     []string
 	}{
-		{"name", "apiVersion: v1\nkind: Service\nmetadata: {name: 1web}\nspec: {ports: [{port: 80}]}\n",
-			[]string{`metadata.name: Invalid value: "1web"`}},
+		{"name", "apiVersion: v1\nkind: Service\nmetadata: {name: web_1}\nspec: {ports: [{port: 80}]}\n",
+			[]string{`metadata.name: Invalid value: "web_1"`}},
 		{"no name", "apiVersion: v1\nkind: Namespace\nmetadata: {}\n", []string{"metadata.name: Required value"}},
 		{"namespace of a node", "apiVersion: v1\nkind: Node\nmetadata: {name: a, namespace: b}\n",
 			[]string{"metadata.namespace: Forbidden: not allowed on this type"}},
