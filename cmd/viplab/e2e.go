@@ -35,6 +35,7 @@ type e2eFlags struct {
 	focus    string
 	skip     string
 	out      string
+	nodes    int
 	parallel int
 	list     bool
 }
@@ -70,10 +71,13 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 	flags := cmd.Flags()
 	f.proxiers.add(cmd, "iptables")
 	f.cluster.add(cmd)
+	_ = flags.Set("overlay", "direct") // specs want a node's packets to pods to have the node's address
+	flags.Lookup("overlay").DefValue = "direct"
 	flags.StringVar(&f.version, "kubernetes-version", release.Default, "release whose tests to build and run")
 	flags.StringVar(&f.focus, "focus", "", "run only specs whose name matches this regular expression")
 	flags.StringVar(&f.skip, "skip", "", "do not run specs whose name matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the logs of failures")
+	flags.IntVar(&f.nodes, "nodes", 3, "how many nodes the lab has, in 3 zones; some specs need 6")
 	flags.IntVar(&f.parallel, "parallel", parallelSpecs(), "how many processes run specs at the same time")
 	flags.BoolVar(&f.list, "list", false, "list the specs that the other flags choose instead of running them")
 	f.expect.add(flags, noExpectations)
@@ -85,9 +89,6 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 const specsPerCPU = 6
 
 func parallelSpecs() int { return specsPerCPU * runtime.GOMAXPROCS(0) }
-
-// e2eNodes is the number of nodes of a lab. Some specs need three.
-const e2eNodes = 3
 
 // e2eRun is a run of specs.
 type e2eRun struct {
@@ -147,7 +148,7 @@ func silenceKlog() {
 // plan checks all flags and reports every mistake at once.
 func (f *e2eFlags) plan() (r *e2eRun, focus, skip *regexp.Regexp, err error) {
 	r = &e2eRun{flags: f, suite: e2e.Suite{Version: f.version}}
-	var errs [8]error
+	var errs [9]error
 	r.programs, errs[0] = f.proxiers.proxiers()
 	r.enforcer, errs[1] = f.proxiers.enforcer()
 	errs[2] = f.cluster.set(&r.cluster)
@@ -158,6 +159,9 @@ func (f *e2eFlags) plan() (r *e2eRun, focus, skip *regexp.Regexp, err error) {
 	errs[6] = inFlag("kubernetes-version", release.CheckVersion(f.version))
 	if f.parallel < 1 {
 		errs[7] = fmt.Errorf("--parallel: %d: want 1 or more", f.parallel)
+	}
+	if f.nodes < 1 || f.nodes > mostNodes {
+		errs[8] = fmt.Errorf("--nodes: %d: want 1 to %d", f.nodes, mostNodes)
 	}
 	return r, focus, skip, errors.Join(errs[:]...)
 }
@@ -231,48 +235,4 @@ func (r *e2eRun) judge(ctx context.Context) error {
 		return interrupted
 	}
 	return exitWith(code)
-}
-
-// on runs the specs in a lab with one proxier. It skips a proxier that cannot run here.
-func (r *e2eRun) on(ctx context.Context, p spec.Proxier) (results []spec.Result, err error) {
-	runnable, omitted := r.suite.Part(r.specs, r.lab(), p.Name())
-	if len(runnable) == 0 {
-		return omitted, nil
-	}
-	c := live.Config{Name: "e2e", Topology: r.topology(), Proxier: p, Enforcer: r.enforcer}
-	began := time.Now()
-	l, err := live.Start(ctx, r.builder, c)
-	if unusable := (*spec.UnusableError)(nil); errors.As(err, &unusable) {
-		return append(omitted, r.suite.Skipped(runnable, p.Name(), unusable.Error())...), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, l.Close(ctx)) }()
-	folder, err := sandbox.TempDir("e2e-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(folder)
-	kubeconfig := filepath.Join(folder, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, l.Kubeconfig(), 0o600); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(r.stderr, "%s: a lab of %d nodes is up after %.1f s; %d specs run in %d processes\n", p.Name(), e2eNodes,
-		time.Since(began).Seconds(), len(runnable), min(r.flags.parallel, len(runnable)))
-	progress := newE2eProgress(r, p, len(runnable))
-	ran, err := r.suite.Run(ctx, e2e.Options{
-		Place: l.Standing().Cluster().Lab().Client().NS, Kubeconfig: kubeconfig, Nodes: e2eNodes, Specs: runnable,
-		Parallel: r.flags.parallel, Proxier: p.Name(), Out: r.flags.out, Expect: r.known[p.Name()], Listen: progress.listen,
-	})
-	progress.end()
-	return append(ran, omitted...), err
-}
-
-func (r *e2eRun) topology() lab.Topology {
-	t := lab.Topology{Stack: r.cluster.Stack, Overlay: r.cluster.Overlay, PodNetwork: r.cluster.PodNetwork}
-	for i := range e2eNodes {
-		t.Nodes = append(t.Nodes, lab.NodeSpec{Name: fmt.Sprintf("n%d", i+1)})
-	}
-	return t
 }

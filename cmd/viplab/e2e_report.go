@@ -43,7 +43,7 @@ func (r *e2eRun) report(results []spec.Result, took time.Duration) (code int, er
 	slices.SortStableFunc(results, func(a, b spec.Result) int {
 		return strings.Compare(a.Scenario.Group, b.Scenario.Group)
 	})
-	note := fmt.Sprintf("Kubernetes %s, %d nodes, %s pods, overlay %s, %s", r.suite.Version, e2eNodes,
+	note := fmt.Sprintf("Kubernetes %s, %d nodes, %s pods, overlay %s, %s", r.suite.Version, r.flags.nodes,
 		r.cluster.PodNetwork, r.cluster.Overlay, r.cluster.Stack)
 	if r.enforcer != nil {
 		note += ", enforcer " + r.enforcer.Name()
