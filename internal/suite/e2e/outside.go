@@ -29,7 +29,7 @@ func Outside(ctx context.Context, l *lab.Lab) (*netns.NS, error) {
 	if err != nil {
 		return nil, err
 	}
-	const index = 100 // of no other device of either namespace
+	const index = 200 // of no other device of either namespace
 	near, far := link.Dev{Name: "eth0", Index: index}, link.Dev{Name: "tests", Index: index}
 	here := []link.Op{
 		link.Veth{Dev: near, MAC: link.MAC{2, 0, 0, 0, 1, 2}, MTU: 1500,

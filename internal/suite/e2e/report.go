@@ -44,6 +44,7 @@ type timelineLocation struct{ Order int }
 
 type specEvent struct {
 	SpecEventType    string
+	CodeLocation     location
 	Message          string
 	TimelineLocation timelineLocation
 }
@@ -66,11 +67,15 @@ func (r specReport) text() string {
 	return strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")
 }
 
+// preparation is the file whose steps come before those of each spec.
+const preparation = "test/e2e/framework/framework.go"
+
 // step returns the last step that the spec announced before its failure, or "" if it had announced none.
 func (r specReport) step() string {
 	last := specEvent{}
 	for _, e := range r.SpecEvents {
-		if e.SpecEventType == "By" && e.TimelineLocation.Order <= r.Failure.TimelineLocation.Order {
+		own := !strings.HasSuffix(e.CodeLocation.FileName, preparation)
+		if e.SpecEventType == "By" && own && e.TimelineLocation.Order <= r.Failure.TimelineLocation.Order {
 			last = e
 		}
 	}
