@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -140,10 +141,7 @@ func (f *e2eFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // silenceKlog drops what packages of Kubernetes print about connections that clients close.
-func silenceKlog() {
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
-}
+func silenceKlog() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 
 // plan checks all flags and reports every mistake at once.
 func (f *e2eFlags) plan() (r *e2eRun, focus, skip *regexp.Regexp, err error) {
