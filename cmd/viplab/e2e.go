@@ -38,6 +38,7 @@ type e2eFlags struct {
 	out      string
 	nodes    int
 	parallel int
+	slow     bool
 	list     bool
 }
 
@@ -80,6 +81,7 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the logs of failures")
 	flags.IntVar(&f.nodes, "nodes", 3, "how many nodes the lab has, in 3 zones; some specs need 6")
 	flags.IntVar(&f.parallel, "parallel", parallelSpecs(), "how many processes run specs at the same time")
+	flags.BoolVar(&f.slow, "slow", false, "also run specs that take more than 10 minutes each")
 	flags.BoolVar(&f.list, "list", false, "list the specs that the other flags choose instead of running them")
 	f.expect.add(flags, noExpectations)
 	complete(cmd, "kubernetes-version", release.Known()...)
@@ -193,7 +195,8 @@ func (r *e2eRun) choose(ctx context.Context, focus, skip *regexp.Regexp) error {
 
 // lab returns what the lab of this run has.
 func (r *e2eRun) lab() e2e.Lab {
-	return e2e.Lab{Enforcer: r.enforcer != nil, SCTP: e2e.KernelHasSCTP(), DualIP: r.cluster.Stack == lab.Dual}
+	return e2e.Lab{Enforcer: r.enforcer != nil, SCTP: e2e.KernelHasSCTP(), DualIP: r.cluster.Stack == lab.Dual,
+		Slow: r.flags.slow}
 }
 
 func (r *e2eRun) list() error {

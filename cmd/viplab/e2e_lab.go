@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -52,10 +53,15 @@ func (r *e2eRun) on(ctx context.Context, p spec.Proxier) (results []spec.Result,
 	fmt.Fprintf(r.stderr, "%s: a lab of %d nodes is up after %.1f s; %d specs run in %d processes\n", p.Name(),
 		r.flags.nodes, time.Since(began).Seconds(), len(runnable), min(r.flags.parallel, len(runnable)))
 	progress := newE2eProgress(r, p, len(runnable))
+	evidence := func(namespace string, w io.Writer) { // an error leaves the namespace to the end of the lab
+		l.TraceServices(ctx, namespace, w)
+		_ = l.Standing().Cluster().Store().Delete(store.KindNamespace, "", namespace)
+	}
 	defer progress.end()
 	ran, err := r.suite.Run(ctx, e2e.Options{
 		Place: place, Kubeconfig: kubeconfig, Nodes: r.flags.nodes, Specs: runnable, Parallel: r.flags.parallel,
-		Proxier: p.Name(), Out: r.flags.out, Expect: r.known[p.Name()], Listen: progress.listen,
+		Proxier: p.Name(), Out: r.flags.out, Expect: r.known[p.Name()], Evidence: evidence,
+		Listen: progress.listen,
 	})
 	return append(ran, omitted...), err
 }

@@ -23,7 +23,8 @@ type e2eProgress struct {
 
 func newE2eProgress(r *e2eRun, p spec.Proxier, total int) *e2eProgress {
 	return &e2eProgress{proxier: p, total: total,
-		progress: &progress{w: r.stderr, terminal: isTerminal(r.stderr), began: time.Now(), what: "specs"}}
+		progress: &progress{w: r.stderr, terminal: isTerminal(r.stderr), began: time.Now(), what: "specs",
+			every: 5}}
 }
 
 // listen is called with one result at a time.

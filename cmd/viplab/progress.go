@@ -20,6 +20,7 @@ type progress struct {
 	terminal bool
 	began    time.Time
 	what     string // what the cells are; empty means scenarios
+	every    int    // how many cells are between two lines off a terminal; 0 means everyCells
 
 	mu      sync.Mutex
 	failed  int
@@ -41,7 +42,7 @@ func (p *progress) listen(e engine.Event) {
 	switch {
 	case p.terminal:
 		fmt.Fprintf(p.w, "\r\033[K%s  %s", p.status(e), e.Cell.Scenario.ID)
-	case e.Ended-p.printed >= everyCells || e.Ended == e.Total:
+	case e.Ended-p.printed >= cmp.Or(p.every, everyCells) || e.Ended == e.Total:
 		p.printed = e.Ended
 		fmt.Fprintln(p.w, p.status(e))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 
@@ -44,6 +45,11 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	if args.Proto == "icmp" {
 		args.To = anyPort(args.To)
 	}
+	return l.traceRequest(ctx, args, call.Stderr)
+}
+
+// traceRequest sends one request and follows its first packet. It warns if programs on the nodes have not converged.
+func (l *Lab) traceRequest(ctx context.Context, args TraceArgs, warnings io.Writer) (*Traced, error) {
 	p, to, err := l.probeOf(args.ProbeArgs)
 	if err != nil {
 		return nil, err
@@ -67,7 +73,7 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, machine.Limit(probeLimit))
 	defer cancel()
 	if err := l.standing.Settle(ctx); err != nil {
-		fmt.Fprintf(call.Stderr, "the programs on the nodes have not converged: %v\n", err)
+		fmt.Fprintf(warnings, "the programs on the nodes have not converged: %v\n", err)
 	}
 	network := l.traceable(ctx)
 	tracer, err := network.Start(ctx, lab.FamilyOf(p.To.Addr()), trace.Select{Proto: selected, Reply: args.Reply}, p)

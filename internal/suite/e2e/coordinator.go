@@ -21,6 +21,8 @@ type coordinator struct {
 	report  func(specReport)
 	aborted context.Context
 
+	reporting sync.Mutex // held while report works, which may take time
+
 	mu      sync.Mutex
 	next    int            // the next group of specs
 	running map[int]bool   // processes, from 1
@@ -82,8 +84,8 @@ func (c *coordinator) didRun(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.reporting.Lock()
+	defer c.reporting.Unlock()
 	c.report(report)
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -29,7 +31,7 @@ const actingVariable = "E2E_TEST_ACTING"
 func TestMain(m *testing.M) {
 	if os.Getenv(actingVariable) != "" {
 		for _, name := range []string{"kubeconfig", "kubectl-path", "provider", "node-os-distro", "num-nodes", "minStartupPods",
-			"allowed-not-ready-nodes", "e2e-output-dir"} {
+			"allowed-not-ready-nodes", "e2e-output-dir", "delete-namespace-on-failure"} {
 			flag.String(name, "", "")
 		}
 		flag.Parse()
@@ -63,6 +65,7 @@ func TestActing(t *testing.T) {
 		ginkgo.It("should fail", func() {
 			ginkgo.By("asking the pod")
 			ginkgo.GinkgoWriter.Println("a line of the log")
+			ginkgo.DeferCleanup(func() { ginkgo.By(`Collecting events from namespace "ns-1".`) })
 			ginkgo.Fail("got nothing\nwant something")
 		})
 		ginkgo.It("should skip itself", func() { ginkgo.Skip("it needs 7 zones") })
@@ -119,7 +122,7 @@ func (s Suite) tried(t *testing.T, ctx context.Context, known *expect.Known, is 
 	var told []spec.Result
 	results, err := s.Run(ctx, Options{
 		Place: &here{}, Kubeconfig: filepath.Join(out, "kubeconfig"), Nodes: 3, Specs: specs, Parallel: 3, Proxier: "p",
-		Out: out, Expect: known, Listen: func(r spec.Result) { told = append(told, r) },
+		Out: out, Expect: known, Evidence: func(ns string, w io.Writer) { fmt.Fprintf(w, "what %s shows", ns) }, Listen: func(r spec.Result) { told = append(told, r) },
 	})
 	if len(results) != len(specs) {
 		t.Fatalf("%d results of %d specs", len(results), len(specs))
@@ -169,7 +172,7 @@ func TestResultsOfParallelProcesses(t *testing.T) {
 	}
 	for name, words := range map[string][]string{
 		"fail":        {"step: asking the pod\n", "got nothing\nwant something", "/e2e_test.go:", "log: "},
-		"fail log":    {"a line of the log"},
+		"fail log":    {"a line of the log", "what ns-1 shows"},
 		"panic":       {"panicked: ", "oh"},
 		"skip itself": {"it skips itself: it needs 7 zones"},
 	} {
@@ -288,24 +291,20 @@ func TestEveryReasonConcernsASpec(t *testing.T) {
 	if err := CheckObstacles(specs); err != nil {
 		t.Error(err)
 	}
-	runnable, omitted := s.Part(specs, Lab{Enforcer: true, SCTP: true, DualIP: true}, "p")
+	everything := Lab{Enforcer: true, SCTP: true, DualIP: true, Slow: true}
+	runnable, omitted := s.Part(specs, everything, "p")
 	if len(runnable) < 200 || len(runnable)+len(omitted) != len(specs) {
 		t.Errorf("%d specs run, %d do not, of %d", len(runnable), len(omitted), len(specs))
 	}
 	for _, s := range specs {
-		if o := obstacleOf(s, Lab{Enforcer: true, SCTP: true, DualIP: true}); o != nil && s.Conformance() {
+		if o := obstacleOf(s, everything); o != nil && s.Conformance() {
 			t.Errorf("%s does not run: %s", s.Name, o.reason)
 		}
 	}
-	all := Lab{Enforcer: true, SCTP: true, DualIP: true}
-	for _, l := range []Lab{{SCTP: true, DualIP: true}, {Enforcer: true, DualIP: true}, {Enforcer: true, SCTP: true}} {
-		if fewer, _ := s0(s, specs, l); fewer >= len(runnable) {
-			t.Errorf("a lab without all of %+v runs as much: %+v", all, l)
+	for _, l := range []Lab{{SCTP: true, DualIP: true, Slow: true}, {Enforcer: true, DualIP: true, Slow: true},
+		{Enforcer: true, SCTP: true, Slow: true}, {Enforcer: true, SCTP: true, DualIP: true}} {
+		if fewer, _ := s.Part(specs, l, "p"); len(fewer) >= len(runnable) {
+			t.Errorf("a lab with %+v alone runs %d specs, one with all %d", l, len(fewer), len(runnable))
 		}
 	}
-}
-
-func s0(s Suite, specs []Spec, l Lab) (int, int) {
-	runnable, omitted := s.Part(specs, l, "p")
-	return len(runnable), len(omitted)
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Lab is what a lab has, of what only some specs need.
+// Lab is what a lab or a run has, of what only some specs need.
 type Lab struct {
 	Enforcer bool // of network policies
 	SCTP     bool // sockets of the kernel
 	DualIP   bool // both IP families
+	Slow     bool // time for specs that take more than 10 minutes
 }
 
 // KernelHasSCTP reports whether programs can open sockets of SCTP. The kernel loads its module if it has one.
@@ -56,6 +57,8 @@ var obstacles = []obstacle{
 		"those of a lab are processes"),
 	always(`\[Feature:Networking-Performance\]`, "it measures bandwidth, of which namespaces of one machine say nothing"),
 	always(`\[Feature:PerformanceDNS\]`, "it measures a DNS with 10,000 Services"),
+	unless(`disruption during rolling update`, "its 5 rolling updates take a minute for each pod: --slow", spec.NotRun,
+		func(l Lab) bool { return !l.Slow }),
 	unless(`\[Feature:SCTPConnectivity\]`, "the kernel has no SCTP (make vm boots one that has)", spec.NotRun,
 		func(l Lab) bool { return !l.SCTP }),
 	unless(`\[Feature:NetworkPolicy\]`, "it needs an enforcer of network policies: --enforcer", spec.NotOffered,

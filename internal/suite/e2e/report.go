@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -80,6 +81,19 @@ func (r specReport) step() string {
 		}
 	}
 	return last.Message
+}
+
+// collecting matches the step with which the framework begins to describe the namespace of a failed spec.
+var collecting = regexp.MustCompile(`^Collecting events from namespace "([^"]+)"`)
+
+// namespace returns that of a failed spec, or "".
+func (r specReport) namespace() string {
+	for _, e := range r.SpecEvents {
+		if found := collecting.FindStringSubmatch(e.Message); found != nil {
+			return found[1]
+		}
+	}
+	return ""
 }
 
 // reason describes a failure: the step, what was wrong, and where.

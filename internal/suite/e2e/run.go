@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -47,6 +48,8 @@ type Options struct {
 	Out string
 	// Expect are the known failures; nil means none.
 	Expect *expect.Known
+	// Evidence writes what the namespace of a failed spec shows, which is there until Evidence returns. nil means nothing.
+	Evidence func(namespace string, w io.Writer)
 	// Listen is called with each result at once. It may be nil.
 	Listen func(spec.Result)
 }
@@ -96,6 +99,7 @@ func (r *run) arguments(kubectl string) []string {
 		// Without the number, processes other than the first take the cluster for one without nodes.
 		fmt.Sprint("--num-nodes=", r.Nodes), "--minStartupPods=-1", "--allowed-not-ready-nodes=-1",
 		"--e2e-output-dir=" + filepath.Dir(r.Kubeconfig),
+		fmt.Sprint("--delete-namespace-on-failure=", r.Evidence == nil),
 	}
 }
 
@@ -205,8 +209,13 @@ func (r *run) writeLog(file string, report specReport) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s\n%s\n\n%s\n\n%s", report.text(), report.Failure.Message, report.reason(), report.log())
-	return os.WriteFile(path, []byte(text), 0o644)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\n%s\n\n%s\n", report.text(), report.Failure.Message, report.reason())
+	if namespace := report.namespace(); namespace != "" && r.Evidence != nil {
+		r.Evidence(namespace, &b)
+	}
+	fmt.Fprintf(&b, "\n%s", report.log())
+	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
 // noName matches what the name of a file does not contain.
