@@ -59,6 +59,10 @@ var obstacles = []obstacle{
 	always(`\[Feature:PerformanceDNS\]`, "it measures a DNS with 10,000 Services"),
 	unless(`disruption during rolling update`, "its 5 rolling updates take a minute for each pod: --slow", spec.NotRun,
 		func(l Lab) bool { return !l.Slow }),
+	// kube-proxy listens in the families of a Service alone (pkg/proxy/healthcheck), and the API promises no more.
+	unless(`LoadBalancers ExternalTrafficPolicy: Local .*should only target nodes with endpoints`,
+		"it asks for the health of an IPv4 Service at IPv6 addresses of nodes, too: --ip 4", spec.NotRun,
+		func(l Lab) bool { return l.DualIP }),
 	unless(`\[Feature:SCTPConnectivity\]`, "the kernel has no SCTP (make vm boots one that has)", spec.NotRun,
 		func(l Lab) bool { return !l.SCTP }),
 	unless(`\[Feature:NetworkPolicy\]`, "it needs an enforcer of network policies: --enforcer", spec.NotOffered,
