@@ -9,9 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -82,7 +84,11 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 		}
 	}
 	for _, n := range l.Nodes() {
-		if err := register(c.store, n, topology.Stack); err != nil {
+		err := register(c.store, n, topology.Stack)
+		if err == nil && c.programs != nil {
+			err = announceKubelet(c.store, n.Name())
+		}
+		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
@@ -117,9 +123,24 @@ func register(state *store.Store, n *lab.Node, stack lab.Stack) error {
 				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: n.Addr(f).String()})
 		}
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
 	})
 }
+
+// announceKubelet completes the status of a node on which programs run: the kubelet's port, and what it can carry.
+// All nodes share the processors of this machine, and none has less than another.
+func announceKubelet(state *store.Store, name string) error {
+	return store.UpdateStatus(state, "", name, func(node *corev1.Node) {
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
+		node.Status.Capacity = corev1.ResourceList{
+			corev1.ResourceCPU:  *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+			corev1.ResourcePods: *resource.NewQuantity(podsPerNode, resource.DecimalSI),
+		}
+		node.Status.Allocatable = node.Status.Capacity
+	})
+}
+
+// podsPerNode is how many pods a node says it can carry: the kubelet's default. The scheduler does not heed it.
+const podsPerNode = 110
 
 // Lab returns the network.
 func (c *Cluster) Lab() *lab.Lab { return c.lab }

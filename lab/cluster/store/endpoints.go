@@ -97,6 +97,9 @@ func (tx *Tx) backends(svc *corev1.Service, t discoveryv1.AddressType, pods []*c
 		}
 		out[k].endpoints = append(out[k].endpoints, e)
 	}
+	if wantsTopology(svc) {
+		tx.distribute(out)
+	}
 	return out
 }
 

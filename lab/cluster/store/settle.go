@@ -99,6 +99,11 @@ func (tx *Tx) touchedNode(old, obj Object) {
 	for k := range tx.s.daemonSets.objects {
 		tx.work[KindDaemonSet][k] = struct{}{}
 	}
+	for k, svc := range tx.s.services.objects {
+		if wantsTopology(svc) {
+			tx.services[k] = struct{}{}
+		}
+	}
 	zone := corev1.LabelTopologyZone
 	if old != nil && obj != nil && old.GetLabels()[zone] == obj.GetLabels()[zone] {
 		return
