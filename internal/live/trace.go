@@ -70,9 +70,7 @@ func (l *Lab) traceRequest(ctx context.Context, args TraceArgs, warnings io.Writ
 	p.Payload = args.Payload
 	l.tracing.Lock()
 	defer l.tracing.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, machine.Limit(probeLimit))
-	defer cancel()
-	if err := l.standing.Settle(ctx); err != nil {
+	if err := l.converged(ctx); err != nil {
 		fmt.Fprintf(warnings, "the programs on the nodes have not converged: %v\n", err)
 	}
 	network := l.traceable(ctx)
@@ -91,6 +89,13 @@ func (l *Lab) traceRequest(ctx context.Context, args TraceArgs, warnings io.Writ
 		r.Outcome, r.Verdict = traffic.Refused.String(), traffic.Refused.String()+": "+r.Walk.End.Text
 	}
 	return r, err
+}
+
+// converged waits until the programs on the nodes have converged, as long as a probe would.
+func (l *Lab) converged(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, machine.Limit(probeLimit))
+	defer cancel()
+	return l.standing.Settle(ctx)
 }
 
 // said is verdict for all protocols.

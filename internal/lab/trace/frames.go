@@ -15,16 +15,17 @@ type sighting struct {
 	*observe.Packet
 }
 
-// frames returns the IP packets that a namespace's devices saw. Those of one packet are in the order of its way, which
-// the time stamps need not be: the kernel stamps packets of a sender late.
+// frames returns the IP packets that a namespace's devices saw until the end. Those of one packet are in the order of its
+// way, which the time stamps need not be: the kernel stamps packets of a sender late.
 func (p *spot) frames() []sighting {
-	var all []sighting
-	for _, f := range p.capture.Packets() {
-		if decoded, err := observe.Decode(f); err == nil {
-			all = append(all, sighting{f, decoded})
+	p.decode.Do(func() {
+		for _, f := range p.capture.Packets() {
+			if decoded, err := observe.Decode(f); err == nil {
+				p.decoded = append(p.decoded, sighting{f, decoded})
+			}
 		}
-	}
-	return all
+	})
+	return p.decoded
 }
 
 // run are the devices that a packet passes one after the other, on its way in or out: a port and its bridge, a tunnel

@@ -44,8 +44,15 @@ type Lab struct {
 const mostReceivers = 64
 
 // Start starts a Tracer for packets of one IP family on all nodes, on the router, at the senders, and in the pods that
-// may get what they send.
+// may get what they send. The kernel tells of the rules that packets from the senders and from nodes meet, which masquerade
+// and relay them, unless Select has other sources.
 func (l Lab) Start(ctx context.Context, f lab.Family, s Select, requests ...traffic.Probe) (*Tracer, error) {
+	if s.Sources == nil {
+		var err error
+		if s.Sources, err = l.sources(f, requests); err != nil {
+			return nil, err
+		}
+	}
 	var nodes []*netns.NS
 	for _, n := range l.Nodes() {
 		nodes = append(nodes, n.NS)
@@ -64,6 +71,39 @@ func (l Lab) Start(ctx context.Context, f lab.Family, s Select, requests ...traf
 		family = ruleset.IP6
 	}
 	return Start(ctx, nodes, others, family, s, l.reader(ctx))
+}
+
+// sources returns the addresses that the packets of requests may come from, before and after translation: those that the
+// requests ask for, those of their senders, and those of nodes.
+func (l Lab) sources(f lab.Family, requests []traffic.Probe) ([]netip.Addr, error) {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if f == lab.V6 {
+		loopback = netip.IPv6Loopback()
+	}
+	sources := []netip.Addr{loopback}
+	var senders []*netns.NS
+	for _, r := range requests {
+		senders = append(senders, r.From)
+		sources = append(sources, r.Source.Addr())
+	}
+	hosts := []*lab.Host{l.Client(), l.Router()}
+	for _, p := range l.Lab.Pods() {
+		hosts = append(hosts, &p.Host)
+	}
+	hosts = slices.DeleteFunc(hosts, func(h *lab.Host) bool { return !slices.Contains(senders, h.NS) })
+	for _, n := range l.Nodes() {
+		hosts = append(hosts, &n.Host)
+	}
+	for _, h := range hosts {
+		addrs, err := h.LocalAddrs()
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, addrs...)
+	}
+	sources = slices.DeleteFunc(sources, func(a netip.Addr) bool { return !a.IsValid() || lab.FamilyOf(a) != f })
+	slices.SortFunc(sources, netip.Addr.Compare)
+	return slices.Compact(sources), nil
 }
 
 // receivers returns the pods that may get packets which are sent to an address.
@@ -198,16 +238,13 @@ func (l Lab) spaces(from *netns.NS, names map[netip.Addr]string) []Space {
 // flows returns the entries of connection tracking of all nodes that the packets have made or used, and notes them at
 // the steps.
 func (l Lab) flows(ctx context.Context, r *Traced) ([]Flow, error) {
-	known := map[observe.Tuple]bool{}
+	var known []observe.Tuple
 	for _, t := range r.tuples() {
-		known[observe.Tuple{Src: t.Src, Dst: t.Dst}] = true
+		known = append(known, observe.Tuple{Src: t.Src, Dst: t.Dst})
 	}
-	ids := r.echoes()
 	var all []Flow
 	for _, n := range l.Nodes() {
-		flows, err := l.Conntrack(n.Name()).Flows(ctx, func(f observe.Flow) bool {
-			return f.Proto == r.Proto && known[tupleOf(f.Proto, f.Orig)] && (ids == nil || ids[f.Orig.Src.Port()])
-		})
+		flows, err := tracked(ctx, l.Conntrack(n.Name()), r, distinct(known))
 		if err != nil {
 			return nil, err
 		}
@@ -216,6 +253,30 @@ func (l Lab) flows(ctx context.Context, r *Traced) ([]Flow, error) {
 		}
 	}
 	return all, nil
+}
+
+// tracked returns the entries of a table whose first packet was one of the tuples. It looks them up, which takes no time
+// in large tables. Only echoes and the entries of other zones need a listing.
+func tracked(ctx context.Context, table *observe.Conntrack, r *Traced, known []observe.Tuple) (all []observe.Flow, err error) {
+	ids := r.echoes()
+	for _, t := range known {
+		if ids != nil {
+			break
+		}
+		f, ok, err := table.Flow(r.Proto, t)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			all = append(all, f)
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	return table.Flows(ctx, func(f observe.Flow) bool {
+		return f.Proto == r.Proto && slices.Contains(known, tupleOf(f.Proto, f.Orig)) && (ids == nil || ids[f.Orig.Src.Port()])
+	})
 }
 
 // echoes returns the ids that an echo had (RFC 792), nil for other packets.

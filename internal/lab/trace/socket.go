@@ -154,7 +154,7 @@ type record struct {
 const sendBuffer = 4 << 20
 
 // receiveBuffer is the size of the socket's buffer. Users other than root get up to net.core.rmem_max.
-const receiveBuffer = 8 << 20
+const receiveBuffer = 64 << 20
 
 // Groups of NFLOG. Rules of legacy tables log to group 0. Of two traces of a namespace the second gets an error.
 const legacyGroup, ownGroup = 0, 65501

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/lab/netns"
@@ -40,6 +41,9 @@ type spot struct {
 
 	records []record // of the rules
 	ipvs    []connection
+
+	decode  sync.Once
+	decoded []sighting // of the capture, see frames
 }
 
 // readTries is how often a table is read again if it changes meanwhile.
@@ -101,6 +105,9 @@ func (p *spot) prepare(ctx context.Context, family string, s Select,
 	p.probes = probesFor(p.rules, family)
 	for _, t := range tables(p.probes, s, family, p.rules.Tracks(family)) {
 		owner, err := t.install(p.ns)
+		if t.family == unix.NFPROTO_BRIDGE && errors.Is(err, unix.EOPNOTSUPP) {
+			continue // a kernel without nf_tables_bridge: the packet is first seen at prerouting of IP
+		}
 		if err != nil {
 			return err
 		}

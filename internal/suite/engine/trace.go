@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
@@ -117,8 +115,6 @@ func (c *Cell) folder() string { return filepath.Join(c.Scenario.ID, c.Proxier.N
 // traceTogether traces rows of one family and protocol while one Tracer records.
 func (w *world) traceTogether(ctx context.Context, network trace.Lab, k traceKind, traces []*rowTrace,
 	facts spec.Facts) error {
-	var senders []*netns.NS
-	var sources []netip.Addr
 	var requests []traffic.Probe
 	for _, t := range traces {
 		if t.probe, t.fault = w.probeOf(t.of.row, t.of.family); t.fault != nil {
@@ -126,18 +122,11 @@ func (w *world) traceTogether(ctx context.Context, network trace.Lab, k traceKin
 		}
 		t.probe.Patience = machine.Limit(tracePatience)
 		requests = append(requests, t.probe)
-		senders = append(senders, t.probe.From)
-		sources = append(sources, t.probe.Source.Addr())
 	}
-	if len(senders) == 0 {
+	if len(requests) == 0 {
 		return nil
 	}
-	sources, err := w.sourcesOf(k.family, senders, sources)
-	if err != nil {
-		return err
-	}
-	tracer, err := network.Start(ctx, k.family, trace.Select{Proto: k.proto, Sources: sources, Reply: k.proto == "tcp"},
-		requests...)
+	tracer, err := network.Start(ctx, k.family, trace.Select{Proto: k.proto, Reply: k.proto == "tcp"}, requests...)
 	if err != nil {
 		return err
 	}
@@ -220,33 +209,4 @@ func (w *world) traceable(ctx context.Context, facts spec.Facts) trace.Lab {
 		Explain:   func(t *trace.Traced) { annotate.Explain(state, t) },
 		Receivers: func(to netip.AddrPort) []netip.Addr { return annotate.Receivers(state, to) },
 	}
-}
-
-// sourcesOf returns the addresses that packets of the senders may come from, before and after translation: further ones
-// of the senders, their own, and those of nodes.
-func (w *world) sourcesOf(f lab.Family, senders []*netns.NS, further []netip.Addr) ([]netip.Addr, error) {
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if f == lab.V6 {
-		loopback = netip.IPv6Loopback()
-	}
-	sources := append(slices.Clone(further), loopback)
-	l := w.Lab()
-	hosts := []*lab.Host{l.Client(), l.Router()}
-	for _, p := range l.Pods() {
-		hosts = append(hosts, &p.Host)
-	}
-	hosts = slices.DeleteFunc(hosts, func(h *lab.Host) bool { return !slices.Contains(senders, h.NS) })
-	for _, n := range l.Nodes() {
-		hosts = append(hosts, &n.Host)
-	}
-	for _, h := range hosts {
-		addrs, err := h.LocalAddrs()
-		if err != nil {
-			return nil, err
-		}
-		sources = append(sources, addrs...)
-	}
-	sources = slices.DeleteFunc(sources, func(a netip.Addr) bool { return !a.IsValid() || lab.FamilyOf(a) != f })
-	slices.SortFunc(sources, netip.Addr.Compare)
-	return slices.Compact(sources), nil
 }
