@@ -56,7 +56,7 @@ func (t *Table) serves(family string) bool {
 const (
 	priorityTracking = -200
 	priorityConfirm  = 1<<31 - 1
-	priorityServers  = 98 // of local input
+	priorityServers  = 99 // of local input
 	priorityOwn      = -98
 	priorityReplies  = 100
 )

@@ -225,14 +225,18 @@ func (b *builder) kernel(e event) Step {
 	return s
 }
 
-// ipvsInput is the priority of IPVS at input (ip_vs_ops4 in the kernel's net/netfilter/ipvs/ip_vs_core.c).
-const ipvsInput = 98
+// ipvsInput and ipvsOutput are the priorities of IPVS for what is sent to virtual servers: at input, and at output for
+// packets of the node itself (ip_vs_ops4 in the kernel's net/netfilter/ipvs/ip_vs_core.c).
+const ipvsInput, ipvsOutput = 99, -98
 
-// handover returns what gives a packet that came in to output: IPVS, which does so behind input, or a program.
+// handover returns what gives a packet to output again: IPVS, which does so behind input, or a program.
 func (b *builder) handover() Step {
 	s := Step{Place: b.ns.Name(), Hook: "input", Kernel: "a program on this node takes it and sends it on"}
 	if len(b.rules.Servers) > 0 {
 		s.Priority, s.Kernel = ipvsInput, "IPVS sends it to a real server of the virtual server"
+		if b.visit().local {
+			s.Hook, s.Priority = "output", ipvsOutput
+		}
 	}
 	for _, c := range b.ipvs {
 		if c.from == b.now.Src && c.to == b.now.Dst {
