@@ -20,6 +20,10 @@ type mode struct {
 	hairpins bool
 	// relays means that programs on the node take the connections.
 	relays bool
+	// virtual means that IPVS translates the destination, at input or output behind the rules, and the source of replies
+	// at forward or input (ip_vs_ops4 in the kernel's net/netfilter/ipvs/ip_vs_core.c). Connection tracking learns the
+	// new addresses, but not that they are translated (ip_vs_update_conntrack in ip_vs_nfct.c).
+	virtual bool
 }
 
 var modes = []mode{
@@ -29,7 +33,7 @@ var modes = []mode{
 	{name: "kube-proxy-iptables", backend: "iptables-nft", mark: 0x4000},
 	{name: "kube-proxy-nftables", backend: "nftables", mark: 0x4000, atOnce: true, hairpins: true},
 	{name: "program", backend: "nftables", mark: 0x77},
-	{name: "ipvs", backend: "", mark: 0x4000},
+	{name: "ipvs", backend: "iptables-nft", mark: 0x4000, virtual: true},
 	{name: "iptables-legacy", backend: "iptables-legacy", mark: 0x4000},
 }
 
@@ -88,9 +92,20 @@ var denied = []kind{
 // anyNode stands for the node that gets a packet of the client for the address of a load balancer.
 const anyNode = "any"
 
+// dnat is what the state of a connection says of a destination that is translated.
+func (m mode) dnat() string {
+	if m.virtual {
+		return ""
+	}
+	return ",DNAT"
+}
+
+// hairpins reports whether the client is the server.
+func (k kind) hairpins() bool { return strings.HasPrefix("default/"+k.server, k.path[0]+":") }
+
 // marks returns the mark that packets get if they will be masqueraded.
 func (k kind) marks(m mode) uint32 {
-	if m.hairpins && strings.HasPrefix("default/"+k.server, k.path[0]+":") {
+	if m.hairpins && k.hairpins() {
 		return 0
 	}
 	return m.mark

@@ -4,6 +4,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	. "github.com/viplab/viplab/internal/lab/nstest"
@@ -62,8 +64,8 @@ type tracedLab struct {
 }
 
 // newTracedLab starts a lab with two nodes and the pods and Services of testdata/trace.yaml, for a test that runs beside
-// others.
-func newTracedLab(t *testing.T, enforcer spec.Proxier) *tracedLab {
+// others. It skips the test if the kernel cannot do the overlay.
+func newTracedLab(t *testing.T, enforcer spec.Proxier, overlay ...lab.Overlay) *tracedLab {
 	t.Helper()
 	t.Parallel()
 	calico, pods := enforcer != nil && enforcer.Name() == "policy-calico", lab.Bridge
@@ -79,11 +81,18 @@ func newTracedLab(t *testing.T, enforcer spec.Proxier) *tracedLab {
 		socket: filepath.Join(t.TempDir(), "control"), captures: map[string]*observe.Capture{},
 		calico: calico,
 	}
-	Must(t, l.start(Within(t), Config{
-		Topology: lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}}, Stack: lab.Dual, PodNetwork: pods},
-		Proxier:  none[0], Enforcer: enforcer,
+	topology := lab.Topology{
+		Nodes: []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}}, Stack: lab.Dual, PodNetwork: pods,
+		Overlay: append(overlay, lab.Auto)[0],
+	}
+	err = l.start(Within(t), Config{
+		Topology: topology, Proxier: none[0], Enforcer: enforcer,
 		Content: Content{Manifests: []Manifest{{Source: "trace.yaml", Text: text}}},
-	}, newBuilds(nil)))
+	}, newBuilds(nil))
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip(err)
+	}
+	Must(t, err)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: l.socket})
 	Must(t, err)
 	t.Cleanup(func() { listener.Close() })

@@ -81,10 +81,22 @@ func (w *wanted) translate(node, hook string, flow *observe.Flow) {
 	if flow != nil && flow.Reply.Src != to {
 		w.t.Errorf("connection tracking of %s: %s, want the server %s", node, flow, to)
 	}
-	if w.kind.masquerade {
-		w.change(node, hook, func(now *trace.Tuple) { now.Mark = w.kind.marks(w.mode) })
+	mark := func(now *trace.Tuple) { now.Mark = w.kind.marks(w.mode) }
+	late := w.mode.virtual && w.kind.hairpins() // IPVS has chosen the pod itself, which its rules see at postrouting
+	if w.kind.masquerade && !late {
+		w.change(node, hook, mark)
 	}
-	w.change(node, hook, func(now *trace.Tuple) { now.Dst, now.State = to, "NEW,DNAT" })
+	if !w.mode.virtual {
+		w.change(node, hook, func(now *trace.Tuple) { now.Dst, now.State = to, "NEW,DNAT" })
+		return
+	}
+	if hook == "prerouting" {
+		hook = "input"
+	}
+	w.change(node, hook, func(now *trace.Tuple) { now.Dst = to })
+	if late {
+		w.change(node, "postrouting", mark)
+	}
 }
 
 // masquerade works out what the proxier does to the source.
@@ -94,7 +106,7 @@ func (w *wanted) masquerade(node string, flow *observe.Flow) {
 		w.change(node, "postrouting", func(now *trace.Tuple) { now.Mark = 0 })
 	}
 	w.change(node, "postrouting", func(now *trace.Tuple) {
-		now.Src, now.Mark, now.State = flow.Reply.Dst, 0, "NEW,SNAT,DNAT"
+		now.Src, now.Mark, now.State = flow.Reply.Dst, 0, "NEW,SNAT"+w.mode.dnat()
 	})
 }
 
@@ -140,6 +152,9 @@ func (w *wanted) followReply(first observe.Tuple) {
 		if i == len(path)-1 && w.mode.relays {
 			begin = "output"
 		}
+		if w.mode.virtual {
+			end = "forward"
+		}
 		if i == 0 && !w.mode.relays {
 			end = "input"
 		}
@@ -149,7 +164,7 @@ func (w *wanted) followReply(first observe.Tuple) {
 			state += ",SNAT"
 		}
 		if place == w.kind.at {
-			state += ",DNAT"
+			state += w.mode.dnat()
 		}
 		w.change(place, begin, func(now *trace.Tuple) { now.State = state })
 		if place == w.kind.at {
@@ -188,14 +203,18 @@ func (w *wanted) followError(first observe.Tuple) {
 			state += ",SNAT"
 		}
 		if place == w.kind.at {
-			state += ",DNAT"
+			state += w.mode.dnat()
 		}
 		w.change(place, "prerouting", func(now *trace.Tuple) { now.State = state })
 		if place == w.kind.at {
 			w.change(place, "prerouting", func(now *trace.Tuple) {
 				now.Dst, now.Quoted = netip.AddrPortFrom(first.Src.Addr(), 0), &trace.Quoted{Src: first.Src, Dst: now.Quoted.Dst}
 			})
-			w.change(place, "postrouting", func(now *trace.Tuple) {
+			end := "postrouting"
+			if w.mode.virtual {
+				end = "forward"
+			}
+			w.change(place, end, func(now *trace.Tuple) {
 				now.Src, now.Quoted = netip.AddrPortFrom(first.Dst.Addr(), 0), &trace.Quoted{Src: first.Src, Dst: first.Dst}
 			})
 		}
