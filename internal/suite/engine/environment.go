@@ -260,3 +260,11 @@ func (e *environment) names(namespace string) (map[netip.Addr]string, error) {
 	add("router", l.Router().Addrs())
 	return names, nil
 }
+
+// programs returns the names of the proxier and of the enforcer, which is empty if there is none.
+func (e *environment) programs() (proxier, enforcer string) {
+	if e.enforcer != nil {
+		enforcer = e.enforcer.program.Name()
+	}
+	return e.proxier.program.Name(), enforcer
+}

@@ -97,7 +97,9 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 	}
 	for _, t := range w.record.traces {
 		keep(t.file(".txt"), t.print)
-		keep(t.file(".json"), t.encode)
+		if t.traced != nil {
+			keep(t.file(".json"), t.encode)
+		}
 	}
 	keep("packets.pcapng", func(b io.Writer) error {
 		if len(w.record.captures) > 0 {

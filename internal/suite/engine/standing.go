@@ -57,10 +57,7 @@ func (s *Standing) Settle(ctx context.Context) error {
 func (s *Standing) Programs() (proxier, enforcer string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.env.enforcer != nil {
-		enforcer = s.env.enforcer.program.Name()
-	}
-	return s.env.proxier.program.Name(), enforcer
+	return s.env.programs()
 }
 
 // Conntrack returns the conntrack table of a node, or nil if there is no such node.

@@ -84,7 +84,7 @@ func (w *world) trace(ctx context.Context, f failedRows) {
 		}
 		k := traceKind{p.family, p.row.Protocol()}
 		kinds[k] = append(kinds[k], p.trace)
-		w.record.keepTrace(p, w.cell.folder())
+		w.record.keepTrace(p)
 	}
 	ctx, cancel := context.WithTimeout(ctx, machine.Limit(traceLimit))
 	defer cancel()
@@ -98,15 +98,26 @@ func (w *world) trace(ctx context.Context, f failedRows) {
 			}
 		}
 	}
+	w.record.nameTraces(w.cell.folder())
 }
 
-// keepTrace gives the trace of a row its number, and its file to the row's entry in the report.
-func (r *record) keepTrace(p *probed, folder string) {
+// keepTrace gives the trace of a row its number.
+func (r *record) keepTrace(p *probed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.traces = append(r.traces, p.trace)
 	p.trace.number = len(r.traces)
-	r.probed[p.number].Trace = filepath.Join(folder, p.trace.file(".json"))
+}
+
+// nameTraces names the files of the traces in the entries of their rows in the report, except those that have failed.
+func (r *record) nameTraces(folder string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.traces {
+		if t.traced != nil {
+			r.probed[t.of.number].Trace = filepath.Join(folder, t.file(".json"))
+		}
+	}
 }
 
 // folder returns the folder of a cell's evidence, relative to that of the report.
@@ -196,7 +207,9 @@ func (w *world) again(ctx context.Context, t *rowTrace) (traffic.Answer, error) 
 // traceable returns the cluster for traces.
 func (w *world) traceable(ctx context.Context, facts spec.Facts) trace.Lab {
 	state := w.Store().Snapshot()
+	proxier, enforcer := w.env.programs()
 	return trace.Lab{
+		Proxier: proxier, Enforcer: enforcer,
 		Lab: w.Lab(), Names: facts.Names, Rules: map[string]*ruleset.Ruleset{},
 		Conntrack: func(node string) *observe.Conntrack { return w.env.conntrack[node] },
 		Annotate: func(node string, r *ruleset.Ruleset) error {
