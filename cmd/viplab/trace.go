@@ -49,11 +49,14 @@ Exit code: 0 if there was an answer, 1 if not.`,
 				return err
 			}
 			if len(words) == 1 {
-				t, err := readTrace(words[0])
+				all, err := readTraces(words[0])
 				if err != nil {
 					return err
 				}
-				return show.print(cmd.OutOrStdout(), t, other)
+				if other != nil && len(all) > 1 {
+					return fmt.Errorf("%s: want one trace with --compare, not %d", words[0], len(all))
+				}
+				return show.print(cmd.OutOrStdout(), other, all...)
 			}
 			l, err := of.lab.find()
 			if err != nil {
@@ -63,8 +66,8 @@ Exit code: 0 if there was an answer, 1 if not.`,
 			if count < 1 {
 				return fmt.Errorf("--count: want 1 or more, not %d", count)
 			}
-			if count > 1 && (other != nil || show.format != "text" && show.format != "json") {
-				return errors.New("--count: want 1 with --compare and with -o html or pcapng")
+			if count > 1 && other != nil {
+				return errors.New("--count: want 1 with --compare")
 			}
 			return traceMany(cmd, l, args, count, &show, other)
 		},
@@ -87,15 +90,23 @@ Exit code: 0 if there was an answer, 1 if not.`,
 func traceMany(cmd *cobra.Command, l registry.Folder, args live.TraceArgs, count int, show *traceOutput,
 	other *live.Traced) error {
 	var unanswered error
+	var all []*live.Traced
 	for i := range count {
-		if i > 0 && show.format == "text" {
-			fmt.Fprintln(cmd.OutOrStdout())
-		}
 		var traced live.Traced
 		if err := ask(cmd.Context(), l, live.Trace, args, &traced); err != nil {
 			return err
 		}
-		unanswered = cmp.Or(unanswered, show.print(cmd.OutOrStdout(), &traced, other))
+		if !show.streams() {
+			all = append(all, &traced)
+			continue
+		}
+		if i > 0 && show.format == "text" {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		unanswered = cmp.Or(unanswered, show.print(cmd.OutOrStdout(), other, &traced))
 	}
-	return unanswered
+	if show.streams() {
+		return unanswered
+	}
+	return show.print(cmd.OutOrStdout(), other, all...)
 }

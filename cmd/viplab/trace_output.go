@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,49 +52,70 @@ func (o *traceOutput) check() (other *live.Traced, err error) {
 	if o.compare == "" {
 		return nil, nil
 	}
-	other, err = readTrace(o.compare)
-	return other, inFlag("compare", err)
+	all, err := readTraces(o.compare)
+	if err == nil && len(all) > 1 {
+		err = fmt.Errorf("%s: want one trace, not %d", o.compare, len(all))
+	}
+	if err != nil {
+		return nil, inFlag("compare", err)
+	}
+	return all[0], nil
 }
 
-// readTrace reads a file of "trace -o json".
-func readTrace(file string) (*live.Traced, error) {
+// readTraces reads a file of "trace -o json".
+func readTraces(file string) ([]*live.Traced, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	var t live.Traced
-	if err := json.Unmarshal(bytes.TrimSpace(text), &t); err != nil {
-		return nil, fmt.Errorf("%s: want what \"viplab trace -o json\" writes: %w", file, err)
+	all, err := trace.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if t.APIVersion != trace.APIVersion || t.Kind != trace.Kind || t.Walk == nil {
-		return nil, fmt.Errorf("%s: want what \"viplab trace -o json\" writes: apiVersion %s and kind %s, not %q and %q",
-			file, trace.APIVersion, trace.Kind, t.APIVersion, t.Kind)
-	}
-	return &t, nil
+	return all, nil
 }
 
-// print prints a trace, beside another one if it is not nil. It fails with exit code 1 if there was no answer.
-func (o *traceOutput) print(w io.Writer, t, other *live.Traced) error {
-	if err := o.write(w, t, other); err != nil {
+// streams reports whether traces are printed one after the other; else they are one document.
+func (o *traceOutput) streams() bool { return o.format == "text" || o.format == "json" }
+
+// print prints traces, or one beside another if that is not nil. It fails with exit code 1 if one of them has no answer.
+func (o *traceOutput) print(w io.Writer, other *live.Traced, traces ...*live.Traced) error {
+	if err := o.write(w, other, traces); err != nil {
 		return err
 	}
-	if t.Outcome != traffic.Reply.String() && t.Outcome != traffic.Garbled.String() {
-		return exitCode(1)
+	for _, t := range traces {
+		if t.Outcome != traffic.Reply.String() && t.Outcome != traffic.Garbled.String() {
+			return exitCode(1)
+		}
 	}
 	return nil
 }
 
-func (o *traceOutput) write(w io.Writer, t, other *live.Traced) error {
+func (o *traceOutput) write(w io.Writer, other *live.Traced, traces []*live.Traced) error {
 	switch {
 	case other != nil && o.format == "html":
-		return page.WriteBoth(w, other, t)
+		return page.WriteBoth(w, other, traces[0])
 	case other != nil:
-		return compare.Print(w, other, t)
+		return compare.Print(w, other, traces[0])
 	case o.format == "html":
-		return page.Write(w, t)
+		return page.Write(w, traces...)
 	case o.format == "pcapng":
-		return t.WritePcapng(w)
-	case o.format == "json":
+		return trace.WritePcapng(w, traces...)
+	}
+	for i, t := range traces {
+		if i > 0 && o.format == "text" {
+			fmt.Fprintln(w)
+		}
+		if err := o.writeOne(w, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeOne writes a trace as JSON or text.
+func (o *traceOutput) writeOne(w io.Writer, t *live.Traced) error {
+	if o.format == "json" {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)

@@ -81,7 +81,14 @@ func TestTheSameQuestionGivesTheSameWalk(t *testing.T) {
 	}
 	refused(t, "trace client n1:30081 --count 0", "--count: want 1 or more, not 0")
 	refused(t, "trace client n1:30081 --payload -1", "payload of -1 bytes: want 0 to 65000")
-	refused(t, "trace client n1:30081 --count 2 -o html", "--count: want 1 with --compare and with -o html or pcapng")
+	many := write(t, "many.json", succeeds(t, "trace", "client", "n1:30081", "--count", "2", "-o", "json"))
+	if page := succeeds(t, "trace", many, "-o", "html"); strings.Count(page, `"kind":"Trace"`) != 2 {
+		t.Error("the page of two traces does not have two")
+	}
+	if text := succeeds(t, "trace", many, "--brief"); strings.Count(text, "Reply by default/a1") != 2 {
+		t.Errorf("two traces of a file: %s", text)
+	}
+	refused(t, "trace client n1:30081 --count 2 --compare "+many, "many.json: want one trace, not 2")
 }
 
 const nearPod = `

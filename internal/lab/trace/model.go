@@ -189,17 +189,20 @@ type DeviceName struct {
 	Device string `json:"device"`
 }
 
-// Chain is a chain that the packet has met, or could have met from one that it has met, for a map of the chains.
+// Chain is a chain that a packet has met, or could have met from one that it has met, for a map of the chains.
 type Chain struct {
-	Place    string   `json:"place"`
-	Backend  string   `json:"backend"`
-	Family   string   `json:"family"`
-	Table    string   `json:"table"`
-	Name     string   `json:"name"`
-	Hook     string   `json:"hook,omitempty"` // of a base chain
-	Priority int      `json:"priority,omitempty"`
-	About    string   `json:"about,omitempty"` // what its owner says of it
-	Rules    int      `json:"rules"`           // how many
-	Targets  []string `json:"targets,omitempty"`
-	Met      bool     `json:"met"` // the packet has been in it
+	Place    string `json:"place"`
+	Backend  string `json:"backend"`
+	Family   string `json:"family"`
+	Table    string `json:"table"`
+	Name     string `json:"name"`
+	Hook     string `json:"hook,omitempty"` // of a base chain
+	Priority int    `json:"priority,omitempty"`
+	About    string `json:"about,omitempty"` // what its owner says of it
+	Rules    int    `json:"rules"`           // how many
+	// Targets are the chains that its rules lead to, in the order of the rules: those that a packet has met, and three
+	// others. Others is how many more there are. Both are empty if no packet has been in the chain.
+	Targets []string `json:"targets,omitempty"`
+	Others  int      `json:"others,omitempty"`
+	Met     bool     `json:"met"` // a packet has been in it
 }

@@ -10,13 +10,15 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// WritePcapng writes the packets of all walks as devices saw them, by time. The comment of a packet names the place and
-// the device, and what the place had done to the packet since the device before. If the packet ended behind the device,
-// it also says how.
-func (t *Traced) WritePcapng(w io.Writer) error {
+// WritePcapng writes the packets of all walks of traces as devices saw them, by time. The comment of a packet names the
+// place and the device, and what the place had done to the packet since the device before. If the packet ended behind
+// the device, it also says how.
+func WritePcapng(w io.Writer, traces ...*Traced) error {
 	var all []observe.CommentedFrame
-	for _, walk := range t.Walks() {
-		all = append(all, walk.commented()...)
+	for _, t := range traces {
+		for _, walk := range t.Walks() {
+			all = append(all, walk.commented()...)
+		}
 	}
 	slices.SortStableFunc(all, func(a, b observe.CommentedFrame) int { return a.At.Compare(b.At) })
 	return observe.WriteCommentedPcapng(w, all)
@@ -54,7 +56,7 @@ func (w *Walk) commented() (all []observe.CommentedFrame) {
 	if len(all) > 0 {
 		last := &all[len(all)-1]
 		if w.End != nil {
-			since = append(since, w.End.Text)
+			since = append(since, strings.TrimSpace(w.End.Text+" "+w.End.Why))
 		}
 		last.Comment = strings.Join(append([]string{last.Comment}, since...), "\n")
 	}

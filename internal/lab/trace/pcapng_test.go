@@ -25,7 +25,7 @@ func TestWritePcapng(t *testing.T) {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
-	if err := r.WritePcapng(&file); err != nil {
+	if err := WritePcapng(&file, &r); err != nil {
 		t.Fatal(err)
 	}
 	written := bytes.Clone(file.Bytes())
@@ -64,7 +64,7 @@ func TestWritePcapng(t *testing.T) {
 		t.Errorf("the first one: %s", first)
 	}
 	last := comments[len(comments)-1]
-	for _, want := range []string{"n2/vxlan0: ", "\nn2 forward [0] iptables-nft ip filter: ", "# drops", "\ndropped on n2 by: "} {
+	for _, want := range []string{"n2/vxlan0: ", "\nn2 forward [0] iptables-nft ip filter: ", "; drops", "has dropped it. The NetworkPolicy default/nothing-in isolates"} {
 		if !strings.Contains(last, want) {
 			t.Errorf("no %q in the last one: %s", want, last)
 		}
@@ -75,7 +75,7 @@ func TestWritePcapng(t *testing.T) {
 	cmd := exec.Command("tshark", "-r", "-", "-T", "fields", "-e", "frame.comment")
 	cmd.Stdin = bytes.NewReader(written)
 	out, err := cmd.Output()
-	if lines := strings.Count(string(out), "\n"); err != nil || lines != devices || !strings.Contains(string(out), "dropped on n2 by") {
+	if lines := strings.Count(string(out), "\n"); err != nil || lines != devices || !strings.Contains(string(out), "has dropped it") {
 		t.Errorf("tshark: %v: %s", err, out)
 	}
 }

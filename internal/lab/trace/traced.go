@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -42,13 +44,29 @@ type Traced struct {
 	Losses []Loss `json:"losses,omitempty"`
 	// Places are the machines and pods of the network that the trace has looked at, with their devices.
 	Places []Place `json:"places,omitempty"`
-	// Chains are those that the packets have met, and those that a packet could have reached from them, by place and in
+	// Chains are those that the packets have met, and some that a packet could have reached from them, by place and in
 	// the order of the ruleset.
 	Chains []Chain `json:"chains,omitempty"`
 	// Unseen says what the trace could not see, in sentences.
 	Unseen []string `json:"unseen,omitempty"`
 	// Names are those of the addresses in the walk.
 	Names map[netip.Addr]string `json:"names,omitempty"`
+}
+
+// Parse parses what "viplab trace -o json" writes: one document after the other, at least one.
+func Parse(text []byte) (all []*Traced, err error) {
+	const want = `want what "viplab trace -o json" writes: `
+	for d := json.NewDecoder(bytes.NewReader(text)); d.More() || len(all) == 0; {
+		var t Traced
+		if err := d.Decode(&t); err != nil {
+			return nil, fmt.Errorf(want+"%w", err)
+		}
+		if t.APIVersion != APIVersion || t.Kind != Kind || t.Walk == nil {
+			return nil, fmt.Errorf(want+"apiVersion %s and kind %s, not %q and %q", APIVersion, Kind, t.APIVersion, t.Kind)
+		}
+		all = append(all, &t)
+	}
+	return all, nil
 }
 
 // Setup describes the lab of a trace.

@@ -115,7 +115,11 @@ func Titles(a, b *trace.Traced) []string {
 
 // Request names the request of a trace.
 func Request(t *trace.Traced) string {
-	return fmt.Sprintf("%s → %s %s/%s", t.From, t.To, t.Address, t.Proto)
+	to := t.Address.String()
+	if t.To != to {
+		to = t.To + " " + to
+	}
+	return fmt.Sprintf("%s → %s/%s", t.From, to, t.Proto)
 }
 
 // setup names what serves and guards the pods.

@@ -1,7 +1,7 @@
 // The map of the chains that a packet meets during a visit to a place: a tree for each base chain, drawn from what is
 // programmed. Chains that the packet does not go to are faint.
 
-const boxHeight = 36, rowHeight = 42, chainGap = 26, mostOthers = 3;
+const boxHeight = 36, rowHeight = 42, chainGap = 26;
 
 // sectionsOf groups the rules of a visit by base chain. Parts of the kernel stand between them.
 function sectionsOf(trace, stops, visit) {
@@ -46,16 +46,14 @@ function tree(trace, stops) {
   return root;
 }
 
-// addOthers adds the chains that the packet could have gone to, in the order of the rules.
+// addOthers adds the chains that the packet could have gone to, in the order of the rules, and how many more there are.
 function addOthers(at, known, node) {
   for (const child of at.children) addOthers(child, known, node);
-  const targets = known(at.name).targets || [];
-  const others = targets.filter(t => !at.children.some(c => c.name === t));
-  const shown = others.slice(0, others.length > mostOthers + 1 ? mostOthers : others.length);
-  at.children.push(...shown.map(t => ({ ...node(t), about: known(t).about || '' })));
+  const { targets = [], others } = known(at.name);
+  at.children.push(...targets.filter(t => !at.children.some(c => c.name === t)).map(t => node(t)));
   at.children.sort((a, b) => targets.indexOf(a.name) - targets.indexOf(b.name));
-  if (others.length === shown.length) return;
-  const rest = { name: `and ${others.length - shown.length} other chains`, since: Infinity, children: [], actions: [], rest: true };
+  if (!others) return;
+  const rest = { name: `and ${others.toLocaleString('en')} other chains`, since: Infinity, children: [], actions: [], rest: true };
   const last = at.children.findLastIndex(c => c.since < Infinity);
   at.children.splice(last < 0 ? at.children.length : last, 0, rest);
 }

@@ -3,24 +3,35 @@
 // fields are the columns of a tuple, in the order in which the text of viplab trace prints them.
 const fields = ['sourceIP', 'sourcePort', 'destinationIP', 'destinationPort', 'mark', 'state'];
 
-// split parts "10.0.0.1:80" and "[fd00::1]:80".
+// split parts "10.0.0.1:80" and "[fd00::1]:80". A packet without ports has 0.
 function split(address) {
   const at = address.lastIndexOf(':');
-  return [address.slice(0, at).replace(/^\[|\]$/g, ''), address.slice(at + 1)];
+  return [address.slice(0, at).replace(/^\[|\]$/g, ''), address.slice(at + 1).replace(/^0$/, '')];
 }
+
+// joined is the text of an address and its port.
+const joined = address => split(address).filter(Boolean).join(address.startsWith('[') ? ' port ' : ':');
 
 function values(tuple) {
   return [...split(tuple.src), ...split(tuple.dst), '0x' + tuple.mark.toString(16), tuple.state || ''];
 }
 
-// packetsOf lists the packets of a trace in the order in which they were sent.
+// brief leaves the namespace of the sender, or of the first other pod, out of the name of a pod.
+function brief(name, trace) {
+  const pod = [trace.from, ...Object.values(trace.names || {})].find(n => /^[^/]+\/[^/]+$/.test(n));
+  const home = pod ? pod.slice(0, pod.indexOf('/') + 1) : 'default/';
+  return name.startsWith(home) ? name.slice(home.length) : name;
+}
+
+// packetsOf lists the packets of a trace in the order in which they were sent. The request is there even if nothing has
+// seen it.
 function packetsOf(trace) {
   return [
     { title: 'request', walk: trace.walk },
     { title: 'connection of the relay', walk: trace.relayed },
     { title: 'reply', walk: trace.reply, back: true },
     ...(trace.errors || []).map(walk => ({ title: 'ICMP error', walk, back: true })),
-  ].filter(p => p.walk && p.walk.steps && p.walk.steps.length);
+  ].filter((p, i) => !i || p.walk && p.walk.steps && p.walk.steps.length);
 }
 
 // stopsOf returns the stops of all packets. A visit is a stay of a packet at a place.
@@ -29,15 +40,21 @@ function stopsOf(trace) {
   let visit = -1;
   for (const packet of packetsOf(trace)) {
     let now = packet.walk.first;
-    packet.walk.steps.forEach((step, i) => {
-      if (!i || step.place !== packet.walk.steps[i - 1].place) visit++;
+    const steps = packet.walk.steps || [], { end } = packet.walk;
+    steps.forEach((step, i) => {
+      if (!i || step.place !== steps[i - 1].place) visit++;
       const before = step.before || now;
       now = step.after || before;
-      const end = packet.walk.end && packet.walk.end.step === i ? packet.walk.end : null;
-      stops.push({ packet, step, visit, before, after: now, changed: step.changed || [], end, number: stops.length });
+      stops.push({ packet, step, visit, before, after: now, changed: step.changed || [], end: end && end.step === i ? end : null, number: stops.length });
     });
   }
-  return stops;
+  return stops.length ? stops : [unseen(trace)];
+}
+
+// unseen is the stop of a packet that nothing has seen.
+function unseen(trace) {
+  const { first, end } = trace.walk, step = { place: end ? end.place : trace.from, kernel: 'no device and no rule has seen the packet' };
+  return { packet: packetsOf(trace)[0], step, visit: 0, before: first, after: first, changed: [], end, number: 0 };
 }
 
 // hookOf is where a rule or a part of the kernel works, such as "prerouting -100".
@@ -56,7 +73,7 @@ function say(stop) {
     return s.direction === 'in' ? `${s.place} receives the packet at ${s.device}${tunnel}` : `${s.place} sends the packet out of ${s.device}${tunnel}`;
   }
   if (s.kernel) return `${s.place}: ${s.kernel}`;
-  const changed = stop.changed.filter(c => c !== 'state' || stop.changed.length === 1);
+  const changed = stop.changed.filter(c => c !== 'state' || stop.changed.length === 1).map(c => fieldWords[c] || c);
   const [verb, ...to] = (s.verdict || '').split(' ');
   if (changed.length && verb !== 'drop') return `${s.place}: a rule of ${s.chain} changes ${changed.join(' and ')}`;
   const words = { jump: 'leads to chain', goto: 'leads to chain', accept: 'lets the packet pass', drop: 'ends the packet', return: 'leads back', continue: 'goes on' };
@@ -66,8 +83,18 @@ function say(stop) {
 // sayChanges tells what a step has changed.
 function sayChanges(stop) {
   const after = values(stop.after);
-  return fields.map((f, i) => stop.changed.includes(f) ? `${f} is now ${after[i] || 'empty'}` : '').filter(Boolean).join(', ');
+  const quoted = stop.changed.some(c => fieldWords[c]) ? sayQuoted(stop.after) : '';
+  return [...fields.map((f, i) => stop.changed.includes(f) ? `${f} is now ${after[i] || 'empty'}` : ''), quoted].filter(Boolean).join(', ');
 }
+
+// fieldWords are the fields of the packet that an ICMP error quotes.
+const fieldWords = { quotedSource: 'the source of the quoted packet', quotedDestination: 'the destination of the quoted packet' };
+
+// sayQuoted tells which packet an ICMP error quotes.
+const sayQuoted = tuple => tuple.quoted ? `it quotes ${joined(tuple.quoted.src)} → ${joined(tuple.quoted.dst)}` : '';
+
+// sayEnd tells how a packet ended, and which object of the cluster is the reason.
+const sayEnd = end => [end.text, end.why].filter(Boolean).join(' ');
 
 // bad reports whether a packet that ended so was not delivered.
 const bad = end => end.outcome !== 'delivered';

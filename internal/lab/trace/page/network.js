@@ -1,6 +1,6 @@
 // The drawing of the network: a cable on top, and machines that hang from it by their first device.
 
-const lanY = 16, top_ = 44, gap = 22, podWidth = 132, podTop = 148, podHeight = 42;
+const lanY = 24, top_ = 52, gap = 22, podWidth = 132, podTop = 148, podHeight = 42;
 
 // drawNetwork draws the places of a trace. all draws them all, else only those that packets visit.
 // Its show(stop) moves the packet, and draws its way so far.
@@ -10,7 +10,7 @@ function drawNetwork(trace, stops, all) {
   const title = draw('title', {}, '');
   const way = draw('path', { class: 'tv-way' }), tunnel = draw('path', { class: 'tv-tunnel' });
   const dot = draw('g', { class: 'tv-dot' }, draw('circle', { r: 15, class: 'tv-halo' }), draw('circle', { r: 7.5 }));
-  const note = draw('text', { class: 'tv-note', y: lanY - 5 });
+  const note = draw('text', { class: 'tv-note', y: lanY - 9 });
   svg.append(title, drawLan(spots), ...spots.machines.map(m => drawMachine(m)), tunnel, way, ...spots.machines.map(m => drawInside(m, spots.elements)), dot, note);
   svg.show = stop => {
     const points = wayTo(spots, stops, stop), at = points[points.length - 1];
@@ -41,7 +41,8 @@ function visited(stops, stop) {
 
 // arrange says where everything stands.
 function arrange(trace, stops, all) {
-  const places = trace.places || [], seen = new Set(stops.map(s => s.step.place));
+  const places = (trace.places || []).map(p => ({ ...p, short: brief(p.name, trace), devices: devicesOf(p, trace) }));
+  const seen = new Set(stops.map(s => s.step.place));
   const of = kind => places.filter(p => p.kind === kind);
   const pods = node => of('pod').filter(p => p.node === node);
   const used = p => seen.has(p.name) || pods(p.name).some(pod => seen.has(pod.name)) || Object.values(trace.names || {}).some(n => pods(p.name).some(pod => pod.name === n));
@@ -59,10 +60,17 @@ function arrange(trace, stops, all) {
   return spots;
 }
 
+// devicesOf returns the devices of a place. The addresses of the packet come first, then those of its family, of them
+// the shortest.
+function devicesOf(place, trace) {
+  const rank = a => (trace.names || {})[a.replace(/\/.*/, '')] ? 0 : a.includes(':') === trace.address.startsWith('[') ? 1 : 2;
+  return (place.devices || []).map(d => ({ ...d, addresses: [...(d.addresses || [])].sort((a, b) => rank(a) - rank(b) || a.length - b.length) }));
+}
+
 // choosePods returns the pods to draw: those on a way first, and no more than three.
 function choosePods(pods, seen, trace) {
   const named = new Set(Object.values(trace.names || {}));
-  const rank = p => seen.has(p.name) ? 0 : named.has(p.name) ? 1 : 2;
+  const rank = p => seen.has(p.name) ? 0 : named.has(p.name) ? 1 : p.short !== p.name ? 2 : 3;
   return [...pods].sort((a, b) => rank(a) - rank(b)).slice(0, 3).map(p => ({ ...p, more: pods.length }));
 }
 
@@ -78,12 +86,12 @@ function machine(spots, place, pods, x) {
     m.devices.push(spot);
     return spot;
   };
-  const devices = (place.devices || []).filter(d => d.kind !== 'loopback');
-  const first = devices.find(d => d.kind === 'veth' && !d.bridge && (d.addresses || []).length) || devices[0];
+  const devices = place.devices.filter(d => d.kind !== 'loopback');
+  const first = devices.find(d => d.kind === 'veth' && !d.bridge && d.addresses.length) || devices[0];
   if (first) put(first, node ? 64 : width / 2, 0);
   if (node) {
     spots.rules.set(place.name, { x: x + width / 2, y: top_ + 68, aside: 52 });
-    const inner = devices.filter(d => ['vxlan', 'ipip', 'ip6tnl', 'sit', 'dummy'].includes(d.kind) && d.name !== 'tunl0' || d.name === 'tunl0' && (d.addresses || []).length);
+    const inner = devices.filter(d => ['vxlan', 'ipip', 'ip6tnl', 'sit', 'dummy'].includes(d.kind) && d.name !== 'tunl0' || d.name === 'tunl0' && d.addresses.length);
     inner.slice(0, 2).forEach((d, i) => put(d, width - 58, 46 + 30 * i));
     const bridge = devices.find(d => d.kind === 'bridge');
     if (bridge) put(bridge, width / 2, 110, width - 24);
@@ -96,8 +104,8 @@ function machine(spots, place, pods, x) {
     m.pods.push(spot);
     spots.pods.set(pod.name, spot);
     spots.rules.set(pod.name, { x: px, y: spot.y + podHeight / 2, aside: podWidth / 2 });
-    for (const d of pod.devices || []) {
-      spots.devices.set(pod.name + '/' + d.name, { device: d, x: px, y: spot.y, place: pod.name });
+    for (const d of pod.devices) {
+      spots.devices.set(pod.name + '/' + d.name, { device: d, x: px, y: spot.y + podHeight / 2, aside: podWidth / 2, place: pod.name });
       if (d.peer && d.peer.place === place.name) spots.devices.set(place.name + '/' + d.peer.device, { x: px, y: top_ + 126, place: place.name, pod: pod.name });
     }
   });
@@ -110,7 +118,7 @@ function drawLan(spots) {
     ends.map(e => draw('line', { x1: e.x, x2: e.x, y1: lanY, y2: e.y })));
 }
 
-const address = d => ((d.addresses || [])[0] || '').replace(/\/.*/, '');
+const address = d => (d.addresses[0] || '').replace(/\/.*/, '');
 
 function drawMachine(m) {
   m.box = draw('g', { class: 'tv-machine tv-' + m.place.kind },
@@ -139,18 +147,18 @@ function drawInside(m, elements) {
 function drawDevice(spot) {
   const { device: d } = spot, wide = spot.wide || 84, text = spot.wide ? `${d.name}  ${address(d)}` : d.name;
   const kind = d.kind === 'veth' ? '' : d.kind;
-  return draw('g', { class: 'tv-device tv-is-' + d.kind }, draw('title', {}, [d.name, d.kind, ...(d.addresses || []).slice(0, 4)].join(' ')),
+  return draw('g', { class: 'tv-device tv-is-' + d.kind }, draw('title', {}, [d.name, d.kind, ...d.addresses.slice(0, 4)].join(' ')),
     draw('rect', { x: spot.x - wide / 2, y: spot.y - 11, width: wide, height: 22, rx: 5 }),
     label({ class: 'tv-mid', x: spot.x, y: spot.y + 4 }, kind && !spot.wide && !d.name.startsWith(kind) ? `${d.name} ${kind}` : text, spot.wide ? 40 : 13));
 }
 
 function drawPod(m, spot) {
-  const pod = spot.place, port = top_ + 126, short = pod.name.replace(/^default\//, '');
-  const ip = address((pod.devices || []).find(d => d.kind !== 'loopback') || {});
+  const pod = spot.place, port = top_ + 126;
+  const ip = address(pod.devices.find(d => d.kind !== 'loopback') || { addresses: [] });
   return draw('g', { class: 'tv-pod' }, draw('title', {}, `pod ${pod.name} ${ip}`),
     draw('line', { x1: spot.x, x2: spot.x, y1: port - 5, y2: spot.y }), draw('circle', { cx: spot.x, cy: port, r: 3.5 }),
     draw('rect', { x: spot.x - podWidth / 2, y: spot.y, width: podWidth, height: podHeight - 4, rx: 7 }),
-    label({ class: 'tv-mid tv-podname', x: spot.x, y: spot.y + 16 }, shorten(short, 17)), label({ class: 'tv-mid tv-small', x: spot.x, y: spot.y + 31 }, ip, 22));
+    label({ class: 'tv-mid tv-podname', x: spot.x, y: spot.y + 16 }, shorten(pod.short, 17)), label({ class: 'tv-mid tv-small', x: spot.x, y: spot.y + 31 }, ip, 22));
 }
 
 // wayTo returns the points of a packet's way until a stop. Between machines it goes along the cable.
@@ -168,14 +176,18 @@ function wayTo(spots, stops, stop) {
       points.push({ x: from.x, y: lanY, outer }, { x: at.x, y: lanY, outer });
     }
     if (last && last.place === s.step.place) points.push({ ...elbow(points[points.length - 1], at), outer });
-    points.push({ x: at.x, y: at.y, aside: at.aside, outer });
+    points.push({ x: at.x, y: at.y, aside: at.aside, pod: at.pod, outer });
     last = s.step;
   }
   return [...points, ...arrival(spots, stop)];
 }
 
-// elbow is the corner between two points in a machine: below the upper one if it is on the left, so that ways keep clear of names.
-const elbow = (a, b) => a.y < b.y ? { x: a.x, y: b.y } : { x: b.x, y: a.y };
+// elbow is the corner between two points in a machine: above a pod, else below the upper one if it is on the left. So ways
+// keep clear of names and of other pods.
+function elbow(a, b) {
+  if (a.pod || b.pod) return a.pod ? { x: a.x, y: b.y } : { x: b.x, y: a.y };
+  return a.y < b.y ? { x: a.x, y: b.y } : { x: b.x, y: a.y };
+}
 
 // arrival is the pod behind the last device, if the packet was delivered there.
 function arrival(spots, stop) {

@@ -7,6 +7,7 @@ import (
 	_ "embed" // the parts of the page
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/trace"
@@ -39,16 +40,18 @@ var pageJS string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
-// data is what the script shows: see mount in player.js.
+// data is what the script shows: see start in page.js and mount in player.js.
 type data struct {
 	Traces []*trace.Traced `json:"traces"`
 	Titles []string        `json:"titles,omitempty"`
 	Rows   []compare.Pair  `json:"rows,omitempty"`
+	// Series reports that the traces are of requests that followed one another: the page shows one of them at a time.
+	Series bool `json:"series,omitempty"`
 }
 
-// Write writes a page of one trace.
-func Write(w io.Writer, t *trace.Traced) error {
-	return write(w, compare.Request(t), data{Traces: []*trace.Traced{t}})
+// Write writes a page of requests that followed one another, at least one. It shows one at a time.
+func Write(w io.Writer, traces ...*trace.Traced) error {
+	return write(w, compare.Request(traces[0]), data{Traces: traces, Series: len(traces) > 1})
 }
 
 // WriteBoth writes a page of two traces side by side.
@@ -63,18 +66,46 @@ func WriteBoth(w io.Writer, a, b *trace.Traced) error {
 }
 
 func write(w io.Writer, title string, d data) error {
+	d.Traces = slices.Clone(d.Traces)
+	for i, t := range d.Traces {
+		d.Traces[i] = Drawn(t)
+	}
 	return pageTemplate.Execute(w, map[string]any{
 		"Title": title, "Data": d, "Style": Style(), "Script": script(pageJS, "start();"),
 	})
 }
 
+// Drawn returns what the drawing needs of a trace: no frames.
+func Drawn(t *trace.Traced) *trace.Traced {
+	drawn := *t
+	drawn.Walk, drawn.Relayed, drawn.Reply = withoutFrames(t.Walk), withoutFrames(t.Relayed), withoutFrames(t.Reply)
+	drawn.Errors = nil
+	for _, w := range t.Errors {
+		drawn.Errors = append(drawn.Errors, withoutFrames(w))
+	}
+	return &drawn
+}
+
+func withoutFrames(w *trace.Walk) *trace.Walk {
+	if w == nil {
+		return nil
+	}
+	out := *w
+	out.Steps = slices.Clone(w.Steps)
+	for i := range out.Steps {
+		out.Steps[i].Frame = nil
+	}
+	return &out
+}
+
 // Style returns the style of the drawings, for a page that embeds them. All classes begin with "tv".
 func Style() template.CSS { return template.CSS(pageCSS) }
 
-// Script returns the function showTrace(element, trace) for a page that embeds Style: it shows a trace, as JSON, in an
-// element.
+// Script returns the function showTrace(element, trace) for a page that embeds Style. It shows a trace, as JSON, in an
+// element, where its request ended, and returns the player, whose key(event) takes keys.
 func Script() template.JS {
-	return script("window.showTrace = (element, trace) => mount(element, { traces: [trace] });")
+	return script(`window.showTrace = (element, trace) =>
+	mount(element, { traces: [trace], start: trace.walk.end ? trace.walk.end.step : 0 });`)
 }
 
 func script(last ...string) template.JS {

@@ -2,10 +2,16 @@
 
 function start() {
   const data = JSON.parse(document.getElementById('traces').textContent);
-  const player = mount(document.getElementById('player'), data);
+  let player = null;
+  const show = (traces, of) => {
+    if (player) player.pause();
+    player = mount(document.getElementById('player'), { ...of, traces });
+    document.getElementById('steps').replaceChildren(...traces.map((t, i) => drawAll(t, (of.titles || [])[i], player, i)));
+  };
+  const { titles, rows } = data;
+  if (data.series) choose(data.traces, trace => show([trace], {}));
+  else show(data.traces, { titles, rows });
   document.addEventListener('keydown', event => player.key(event));
-  const steps = document.getElementById('steps');
-  steps.append(...data.traces.map((t, i) => drawAll(t, (data.titles || [])[i], player, i)));
   const theme = document.getElementById('theme');
   theme.append(icon('theme'));
   document.getElementById('print').append(icon('print'));
@@ -19,6 +25,14 @@ function start() {
   addEventListener('resize', () => player.go(player.at));
 }
 
+// choose lets the reader choose one of several requests, and shows the first.
+function choose(traces, show) {
+  const select = make('select', { id: 'request' }, traces.map((t, i) => make('option', { value: i }, `${i + 1} of ${traces.length}: ${t.verdict}`)));
+  select.addEventListener('change', () => show(traces[select.value]));
+  document.getElementById('choice').append(make('label', { for: 'request' }, 'request '), select);
+  show(traces[0]);
+}
+
 // drawAll draws all steps of a trace: for each visit to a place the chains and a table.
 function drawAll(trace, title, player, column) {
   const stops = stopsOf(trace), section = make('section', { class: 'tv-all' }, title && make('h2', {}, title));
@@ -26,8 +40,9 @@ function drawAll(trace, title, player, column) {
     const mine = stops.filter(s => s.packet.walk === packet.walk);
     section.append(make('h3', {}, `The ${packet.title}`));
     for (const visit of new Set(mine.map(s => s.visit))) section.append(drawVisit(trace, stops, visit, player, column));
-    if (packet.walk.end) section.append(make('p', { class: 'tv-end' + (bad(packet.walk.end) ? ' tv-bad' : '') }, packet.walk.end.text));
+    if (packet.walk.end) section.append(make('p', { class: 'tv-end' + (bad(packet.walk.end) ? ' tv-bad' : '') }, sayEnd(packet.walk.end)));
   }
+  if (trace.reply && !(trace.reply.steps || []).length) section.append(make('p', { class: 'tv-end tv-bad' }, 'No packet answered.'));
   const facts = [
     ['Connection tracking', (trace.flows || []).map(f => `${f.node}  ${f.flow}`)],
     ['Dropped by the kernel meanwhile, packets of all senders', (trace.losses || []).map(l => `${l.place}  ${l.counter} ${l.packets}: ${l.why}`)],
@@ -52,7 +67,8 @@ function drawLine(stop, player, column) {
     scrollTo({ top: 0 });
   });
   return make('li', {}, button, hookOf(s) && make('span', { class: 'tv-soft' }, ` ${hookOf(s)} ${ruleset(s)}`), s.rule && make('code', {}, s.rule), s.packet && make('code', {}, s.packet),
-    s.about && make('span', { class: 'tv-about' }, s.about), stop.changed.length > 0 && drawRow(stop));
+    s.about && make('span', { class: 'tv-about' }, s.about), s.flow && make('span', { class: 'tv-about' }, s.flow), stop.changed.length > 0 && drawRow(stop),
+    stop.changed.some(c => fieldWords[c]) && drawQuoted(stop));
 }
 
 // drawRow is the packet as a line, with what the step has changed.

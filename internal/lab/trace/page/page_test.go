@@ -4,9 +4,11 @@ package page
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +20,7 @@ import (
 )
 
 // read returns a trace that a lab has recorded: "iptables" and "nftables" are the life of a NodePort packet and of its
-// answer, "denied" is a packet that a NetworkPolicy drops.
+// answer, "denied" is a packet that a NetworkPolicy drops, and "refused" one to a closed port, with the ICMP error.
 func read(t *testing.T, name string) *trace.Traced {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "testdata", name+".json"))
@@ -81,7 +83,7 @@ func TestPageWorksByKeyboard(t *testing.T) {
 	p := openTrace(t, "iptables")
 	for _, c := range []struct{ key, want string }{
 		{"", "Step 1 of "}, {kb.ArrowRight, "Step 2 of "}, {kb.ArrowRight, "Step 3 of "}, {kb.ArrowLeft, "Step 2 of "},
-		{kb.ArrowLeft, "Step 1 of "}, {kb.ArrowLeft, "Step 1 of "}, {kb.End, "delivered on client"}, {kb.Home, "Step 1 of "},
+		{kb.ArrowLeft, "Step 1 of "}, {kb.ArrowLeft, "Step 1 of "}, {kb.End, "It has come to client."}, {kb.Home, "Step 1 of "},
 		{"c", "state is now NEW"},
 	} {
 		if c.key != "" {
@@ -99,10 +101,11 @@ func TestPageWorksByKeyboard(t *testing.T) {
 	if got := browsertest.Ask[string](p, said); !strings.Contains(got, "destinationIP is now "+s.After.Dst.Addr().String()) {
 		t.Errorf("at the translation it says %q", got)
 	}
-	if got := browsertest.Ask[string](p, marked); got != "10.244.2.3 8080 NEW,DNAT" {
-		t.Errorf("it marks %q", got)
+	want := words(s.After.Dst.String()) + " NEW,DNAT"
+	if got := browsertest.Ask[string](p, marked); got != want {
+		t.Errorf("it marks %q, want %q", got, want)
 	}
-	want := "192.168.7.201 " + strings.Split(s.After.Src.String(), ":")[1] + " 10.244.2.3 8080 0x4000 NEW,DNAT"
+	want = words(s.After.Src.String()) + " " + words(s.After.Dst.String()) + " 0x4000 NEW,DNAT"
 	if got := browsertest.Ask[string](p, after); got != want {
 		t.Errorf("it shows %q, want %q", got, want)
 	}
@@ -115,6 +118,9 @@ func TestPageWorksByKeyboard(t *testing.T) {
 	}
 }
 
+// words parts an address and its port.
+func words(address string) string { return strings.Replace(address, ":", " ", 1) }
+
 func TestPagePlays(t *testing.T) {
 	p := openTrace(t, "denied")
 	p.Run(chromedp.KeyEvent(" "), chromedp.Poll[chromedp.Void](`document.querySelector('.tv-count').textContent.startsWith('3 ')`),
@@ -123,7 +129,8 @@ func TestPagePlays(t *testing.T) {
 		t.Error("it goes on")
 	}
 	p.Run(chromedp.Click(chromedp.CSS(`button[aria-label^="last step"]`)))
-	if got := browsertest.Ask[string](p, said); !strings.Contains(got, "dropped on n2 by: postrouting [90] nftables inet network-policy") {
+	if got := browsertest.Ask[string](p, said); !strings.Contains(got, "On n2, the rule \"log prefix") ||
+		!strings.Contains(got, "The NetworkPolicy default/nothing-in isolates default/guarded") {
 		t.Errorf("at the end it says %q", got)
 	}
 	if n := browsertest.Ask[int](p, `document.querySelectorAll('.tv-way.tv-bad, .tv-map .tv-action.tv-drop').length`); n != 2 {
@@ -132,6 +139,66 @@ func TestPagePlays(t *testing.T) {
 	p.Run(chromedp.Click(chromedp.CSS(`#steps li:nth-child(2) button`)))
 	if got := browsertest.Ask[string](p, said); !strings.Contains(got, "Step 1 of") && !strings.Contains(got, "Step 3 of") {
 		t.Errorf("after a click on a step it says %q", got)
+	}
+}
+
+// An ICMP error quotes the packet, as connection tracking translates it.
+func TestPageShowsWhatAnErrorQuotes(t *testing.T) {
+	p := openTrace(t, "refused")
+	r := read(t, "refused")
+	number := len(r.Walk.Steps)
+	const quoted = `{
+	const range = document.querySelector('.tv-track input');
+	[...Array(Number(range.max) + 1).keys()].map(i => {
+		range.value = i;
+		range.dispatchEvent(new Event('input'));
+		return (document.querySelector('.tv-tuple .tv-quoted') || {}).textContent || '';
+	});
+}`
+	all := browsertest.Ask[[]string](p, quoted)
+	if number += len(r.Errors[0].Steps); len(all) != number {
+		t.Fatalf("%d steps, want %d", len(all), number)
+	}
+	said := slices.Compact(all)
+	last := r.Walk.Last()
+	want := []string{
+		"", "it quotes " + last.Src.String() + " → " + last.Dst.String(),
+		"it quotes " + r.Walk.First.Src.String() + " → " + r.Walk.First.Dst.String(),
+	}
+	if len(said) < 3 || said[0] != want[0] || said[1] != want[1] || said[len(said)-1] != want[2] {
+		t.Errorf("it quotes %q, want first and last %q", said, want)
+	}
+}
+
+func TestPageOfASeries(t *testing.T) {
+	p := open(t, func(w io.Writer) error { return Write(w, read(t, "iptables"), read(t, "denied")) })
+	count := `document.querySelector('.tv-count').textContent`
+	first := browsertest.Ask[string](p, count)
+	p.Run(chromedp.KeyEvent(kb.End))
+	choose := `{const s = document.getElementById('request'); s.value = 1; s.dispatchEvent(new Event('change'));}`
+	second := browsertest.Ask[string](p, choose+count)
+	denied := read(t, "denied")
+	if want := fmt.Sprintf("1 / %d", len(denied.Walk.Steps)); second != want || first == second {
+		t.Errorf("it shows %q, and then %q, want %q", first, second, want)
+	}
+	p.Run(chromedp.KeyEvent(kb.ArrowRight))
+	if got := browsertest.Ask[string](p, count); !strings.HasPrefix(got, "2 / ") {
+		t.Errorf("after an arrow it shows %q", got)
+	}
+	if n := browsertest.Ask[int](p, `document.querySelectorAll('#steps .tv-all').length`); n != 1 {
+		t.Errorf("it lists the steps of %d requests", n)
+	}
+	p.Axe()
+}
+
+// A packet that nothing has seen has a page, too.
+func TestPageWithoutSteps(t *testing.T) {
+	r := read(t, "denied")
+	r.Walk.Steps = nil
+	r.Walk.End = &trace.End{Outcome: trace.Lost, Place: "default/c1", Cause: trace.CauseNeigh, Text: "Nobody has the address."}
+	p := open(t, func(w io.Writer) error { return Write(w, r) })
+	if got := browsertest.Ask[string](p, said); !strings.Contains(got, "Step 1 of 1.") || !strings.Contains(got, "Nobody has the address.") {
+		t.Errorf("it says %q", got)
 	}
 }
 

@@ -1,8 +1,8 @@
-// mount shows traces in an element. data has traces, and for two of them titles and rows: which stops stand side by side,
-// -1 for none.
+// mount shows traces in an element, one or two side by side. For two of them data has titles and rows: which stops stand
+// side by side, -1 for none.
 function mount(element, data) {
   const columns = data.traces.map((trace, i) => new Column(trace, (data.titles || [])[i] || '', data.traces.length === 1));
-  const rows = data.rows || columns[0].stops.map((_, i) => [i]);
+  const rows = data.rows || columns[0].stops.map((_, i) => columns.map(() => i));
   const player = new Player(columns, rows);
   element.classList.add('tv');
   element.replaceChildren(player.controls, player.live, make('div', { class: 'tv-columns', 'data-columns': columns.length }, columns.map(c => c.element)));
@@ -34,7 +34,7 @@ class Column {
     this.showNetwork(stop);
     this.card.classList.toggle('tv-failed', Boolean(stop.end && bad(stop.end)));
     this.card.replaceChildren(...drawCard(stop, this.stops.length, here));
-    this.tuple.replaceChildren(drawTuple(stop, this.trace.names || {}));
+    this.tuple.replaceChildren(...drawTuple(stop, this.trace));
     this.showChains(stop);
   }
 
@@ -82,19 +82,32 @@ function drawCard(stop, count, here) {
     s.packet && make('pre', { class: 'tv-rule' }, s.packet),
     s.about && make('p', { class: 'tv-about' }, s.about),
     s.flow && make('p', { class: 'tv-about' }, s.flow),
-    stop.end && make('p', { class: 'tv-end' + (bad(stop.end) ? ' tv-bad' : '') }, stop.end.text),
+    ...drawEnd(stop),
   ].filter(Boolean);
 }
 
-// drawTuple draws the packet before and after a stop, with what has changed.
-function drawTuple(stop, names) {
+// drawEnd tells how a packet ended. Of a rule that ended it, which stands above, it only tells what that did.
+function drawEnd({ end, step }) {
+  const words = end ? [step.verdict === 'drop' && step.chain ? end.outcome[0].toUpperCase() + end.outcome.slice(1) : end.text, end.why] : [];
+  return words.filter(Boolean).map(w => make('p', { class: 'tv-end' + (bad(end) ? ' tv-bad' : '') }, w));
+}
+
+// drawTuple draws the packet before and after a stop, with what has changed, and the packet that it quotes.
+function drawTuple(stop, trace) {
+  const names = trace.names || {};
   const before = values(stop.before), after = values(stop.after);
   const cell = (text, i, changed) => make('td', { role: 'cell', class: changed && 'tv-changed' }, changed ? make('mark', {}, text || '–') : text || '–',
-    (i === 0 || i === 2) && names[text] && make('small', {}, shorten(names[text].replace(/^default\//, ''), 18)));
+    (i === 0 || i === 2) && names[text] && make('small', {}, shorten(brief(names[text], trace), 18)));
   const row = (title, texts, mark) => make('tr', { role: 'row' }, make('th', { role: 'rowheader', scope: 'row' }, title), texts.map((t, i) => cell(t, i, mark && stop.changed.includes(fields[i]))));
-  return make('table', { role: 'table' }, make('caption', {}, 'the packet'),
+  return [make('table', { role: 'table' }, make('caption', {}, 'the packet'),
     make('thead', { role: 'rowgroup' }, make('tr', { role: 'row' }, make('td', { role: 'cell' }), fields.map(f => make('th', { role: 'columnheader', scope: 'col' }, f)))),
-    make('tbody', { role: 'rowgroup' }, row('before', before, false), row('after', after, true)));
+    make('tbody', { role: 'rowgroup' }, row('before', before, false), row('after', after, true))), drawQuoted(stop)].filter(Boolean);
+}
+
+// drawQuoted draws the packet that an ICMP error quotes, after a stop.
+function drawQuoted(stop) {
+  const quoted = stop.after.quoted, end = (name, address) => make(stop.changed.includes(name) ? 'mark' : 'span', {}, joined(address));
+  return quoted && make('p', { class: 'tv-quoted' }, 'it quotes ', end('quotedSource', quoted.src), ' → ', end('quotedDestination', quoted.dst));
 }
 
 // icons are paths in a square of 16.
@@ -138,7 +151,7 @@ class Player {
       const stops = row.map((n, c) => this.columns[c].stops[n]).filter(Boolean), lead = stops[0];
       if (row[0] >= 0 && first[row[0]].visit !== visit || !band) {
         visit = row[0] >= 0 ? first[row[0]].visit : visit;
-        track.append(band = make('span', { class: lead.packet.back && 'tv-back', title: `${lead.packet.title}: ${lead.step.place}` }, make('b', {}, lead.step.place.replace(/^default\//, ''))));
+        track.append(band = make('span', { class: lead.packet.back && 'tv-back', title: `${lead.packet.title}: ${lead.step.place}` }, make('b', {}, brief(lead.step.place, this.columns[0].trace))));
         band.steps = 0;
       }
       band.steps++;
@@ -156,7 +169,7 @@ class Player {
       const number = Math.max(this.rows[i][c], 0), here = this.rows[this.at][c] >= 0;
       column.show(number, here);
       const stop = column.stops[number];
-      return here ? [column.title && column.title + ':', say(stop) + '.', sayChanges(stop), stop.end && stop.end.text].filter(Boolean).join(' ') : '';
+      return here ? [column.title && column.title + ':', say(stop) + '.', sayChanges(stop), stop.end && sayEnd(stop.end)].filter(Boolean).join(' ') : '';
     });
     const text = `Step ${this.at + 1} of ${this.rows.length}. ${told.filter(Boolean).join(' ')}`;
     this.live.textContent = text;
