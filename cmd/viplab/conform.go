@@ -251,8 +251,7 @@ func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 
 // writeReport prints failures and the matrix, and writes report.json, junit.xml and the page into a folder.
 func writeReport(r report.Report, page report.Page, out string, stdout io.Writer) error {
-	if err := errors.Join(r.WriteJSON(out), r.WriteJUnit(out),
-		r.WritePageFile(filepath.Join(out, "report.html"), page)); err != nil {
+	if err := r.WriteAll(out, page); err != nil {
 		return err
 	}
 	if err := r.WriteFailures(stdout, isTerminal(stdout)); err != nil {

@@ -112,7 +112,7 @@ pass where a failure is expected; 2 the harness broke, nothing ran, or bad usage
 	flags.BoolVar(&f.list, "list", false, "list the cases instead of running them; with --prove, the faults")
 	flags.BoolVar(&f.outcome, "outcome", false, "print the outcome for viplab netpol --prove")
 	_ = flags.MarkHidden("outcome")
-	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json and junit.xml, or prove.json")
+	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json, report.html and junit.xml, or prove.json")
 	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
 	complete(cmd, "enforcer", enforcerNames()...)
@@ -252,13 +252,17 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		outcome := prove.Outcome{Results: all.Results, Touched: touched(), Refused: r.refused}
 		return json.NewEncoder(stdout).Encode(outcome)
 	}
-	if err := errors.Join(all.WriteJSON(f.out), all.WriteJUnit(f.out)); err != nil {
+	page, err := r.page(results)
+	if err != nil {
+		return err
+	}
+	if err := all.WriteAll(f.out, page); err != nil {
 		return err
 	}
 	if err := f.expect.write(r.enforcers, results, stdout); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "report: %s and junit.xml\n", filepath.Join(f.out, "report.json"))
+	fmt.Fprintf(stdout, "report: %s, report.html and junit.xml\n", filepath.Join(f.out, "report.json"))
 	return exitWith(all.ExitCode())
 }
 

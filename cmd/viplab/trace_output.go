@@ -78,7 +78,7 @@ func readTraces(file string) ([]*live.Traced, error) {
 // streams reports whether traces are printed one after the other; else they are one document.
 func (o *traceOutput) streams() bool { return o.format == "text" || o.format == "json" }
 
-// print prints traces, or one beside another if that is not nil. It fails with exit code 1 if one of them has no answer.
+// print prints traces, or one beside another that is not nil. It fails with exit code 1 if one of them has no answer.
 func (o *traceOutput) print(w io.Writer, other *live.Traced, traces ...*live.Traced) error {
 	if err := o.write(w, other, traces); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Read reads a report.json, or the one in a folder.
+// Read reads a report.json, or the one in a folder, and the traces beside it.
 func Read(path string) (Report, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "report.json")
@@ -32,7 +32,7 @@ func Read(path string) (Report, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Report{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return r, nil
+	return r, r.ReadTraces(filepath.Dir(path))
 }
 
 // weight orders verdicts: of several for one cell, the heaviest counts.

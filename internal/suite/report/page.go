@@ -5,11 +5,17 @@ package report
 import (
 	"bytes"
 	_ "embed"
+	"errors"
+	"fmt"
 	"html/template"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
+	"github.com/viplab/viplab/internal/lab/trace"
+	drawing "github.com/viplab/viplab/internal/lab/trace/page"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -64,13 +70,55 @@ var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
 // WritePage writes the report as one HTML page that needs nothing else, neither files nor a network.
 func (r Report) WritePage(w io.Writer, page Page) error {
+	traces := map[string]*trace.Traced{}
+	for _, result := range r.Results {
+		maps.Copy(traces, result.traces)
+	}
 	return pageTemplate.Execute(w, map[string]any{
 		"Title":  page.Title,
 		"Report": r,
 		"Groups": page.Groups,
+		"Traces": traces,
 		"Style":  template.CSS(pageCSS),
 		"Script": template.JS(pageJS),
+		// The same drawing as that of "viplab trace -o html".
+		"TraceStyle": drawing.Style(), "TraceScript": drawing.Script(),
 	})
+}
+
+// ReadTraces reads the traces that the results name, for WritePage. A folder may lack them.
+func (r Report) ReadTraces(folder string) error {
+	for i := range r.Results {
+		result := &r.Results[i]
+		for _, p := range result.Probed {
+			if p.Trace == "" {
+				continue
+			}
+			file := filepath.Join(folder, p.Trace)
+			text, err := os.ReadFile(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			t, err := trace.Parse(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			if result.traces == nil {
+				result.traces = map[string]*trace.Traced{}
+			}
+			result.traces[p.Trace] = drawing.Drawn(t[0])
+		}
+	}
+	return nil
+}
+
+// WriteAll writes report.json, junit.xml and, with the traces in the folder, report.html.
+func (r Report) WriteAll(folder string, page Page) error {
+	return errors.Join(r.WriteJSON(folder), r.WriteJUnit(folder), r.ReadTraces(folder),
+		r.WritePageFile(filepath.Join(folder, "report.html"), page))
 }
 
 // WritePageFile writes the page into a file, and makes its folder if need be.

@@ -1,6 +1,8 @@
 'use strict';
 const report = JSON.parse(document.getElementById('report').textContent);
 const groups = JSON.parse(document.getElementById('groups').textContent) || [];
+const traces = JSON.parse(document.getElementById('traces').textContent) || {};
+let player = null; // of the trace that is open
 const signs = { pass: '✓', known: 'k', fail: '✗', skip: '–', broken: '!' };
 const words = { pass: 'passed', known: 'failed as known', fail: 'failed', skip: 'skipped', broken: 'broken' };
 const $ = id => document.getElementById(id);
@@ -41,8 +43,9 @@ function drawRow(e) {
       tr.append(make('td', {}, e.scenario ? '' : e.row.test || 'no scenario'));
       continue;
     }
-    const button = make('button', { class: 'cell ' + r.verdict, 'aria-label': `${e.scenario.id} on ${p.name}: ${words[r.verdict]}` },
-      signs[r.verdict] + (r.verdict === 'skip' ? '' : ' ' + time(r.took_ms)));
+    const took = r.verdict === 'skip' ? '' : ' ' + time(r.took_ms);
+    const button = make('button', { class: 'cell ' + r.verdict, 'aria-label': `${e.scenario.id} on ${p.name}: ${words[r.verdict]}${took}` },
+      signs[r.verdict] + took);
     button.addEventListener('click', () => open(e, r));
     tr.append(make('td', {}, button));
   }
@@ -78,6 +81,7 @@ function filter() {
 // open shows what was sent, wanted and seen, and the way of the packet.
 function open(e, r) {
   const d = $('detail'), drawing = make('div', {});
+  player = null;
   const close = make('button', { class: 'close', 'aria-label': 'close' }, 'close');
   close.addEventListener('click', () => d.close());
   const facts = make('dl', {});
@@ -92,11 +96,12 @@ function open(e, r) {
   d.replaceChildren(close, make('h2', { id: 'detail-title' }, `${e.scenario.id} on ${r.proxier}: `, make('span', { class: r.verdict }, words[r.verdict])), make('p', {}, e.scenario.why));
   if (r.known) d.append(make('h3', {}, 'known deviations'), make('pre', {}, r.known.join('\n')));
   if (r.not_asked) d.append(make('h3', {}, 'rows that were not asked'), make('pre', {}, r.not_asked.join('\n')));
-  if (r.reason) d.append(make('h3', {}, r.verdict === 'pass' ? 'where it has a choice' : 'account'), make('pre', {}, r.reason));
+  if (r.reason) d.append(make('h3', {}, r.verdict === 'pass' ? 'where it has a choice' : 'account'), make('pre', { class: 'account', tabindex: 0 }, r.reason));
   if (r.probed) d.append(make('h3', {}, 'sent, wanted, seen'), drawing, drawProbes(e, r.probed, drawing));
   d.append(make('h3', {}, 'about'), facts);
   d.append(make('details', {}, make('summary', {}, 'cluster state and steps, for kubectl'), make('pre', {}, e.scenario.manifest)));
   d.showModal();
+  if (player) player.go(player.at); // there is room to measure now
 }
 
 function drawProbes(e, probed, drawing) {
@@ -104,7 +109,9 @@ function drawProbes(e, probed, drawing) {
   const show = (p, tr) => {
     for (const other of body.children) other.removeAttribute('aria-current');
     tr.setAttribute('aria-current', 'true');
-    drawing.replaceChildren(drawTopology(e.scenario.pods || {}, p));
+    const trace = traces[p.trace];
+    player = trace ? showTrace(drawing, trace) : null;
+    if (!trace) drawing.replaceChildren(p.path || e.scenario.pods ? drawTopology(e.scenario.pods || {}, p) : '');
   };
   for (const p of probed) {
     const button = make('button', { title: 'draw its way' }, p.probe);
@@ -140,7 +147,7 @@ function places(pods, path) {
 function drawTopology(pods, p) {
   const at = places(pods, p.path), passed = new Set((p.path || []).map(h => h.host));
   const tall = Math.max(...Object.values(at).map(a => a.tall || 0));
-  const svg = make('svg', { viewBox: `0 0 720 ${170 + 40 * tall}`, role: 'img' }, make('title', {}, 'the way of the packet: ' + (p.path || []).map(h => h.host).join(' → ')));
+  const svg = make('svg', { viewBox: `0 0 720 ${170 + 40 * tall}`, role: 'img', class: 'topology' }, make('title', {}, 'the way of the packet: ' + (p.path || []).map(h => h.host).join(' → ')));
   svg.append(make('line', { class: 'lan', x1: 20, x2: 700, y1: 75, y2: 75 }));
   const box = (name, a) => {
     const w = a.w || 110, h = a.node ? 50 + 40 * a.tall : 30;
@@ -169,7 +176,10 @@ function drawWay(at, p) {
 
 // Arrow keys go from verdict to verdict, "/" to the search. The dialog closes with Escape by itself.
 function key(event) {
-  if ($('detail').open) return;
+  if ($('detail').open) {
+    if (player) player.key(event);
+    return;
+  }
   if (event.key === '/' && document.activeElement !== $('text')) {
     event.preventDefault();
     $('text').focus();

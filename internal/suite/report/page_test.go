@@ -4,7 +4,9 @@ package report
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,7 +95,7 @@ func TestPageFilters(t *testing.T) {
 
 func TestPageOpensAFailureByMouse(t *testing.T) {
 	p := browse(t)
-	p.Run(chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
+	p.Run(chromedp.Click(chromedp.CSS(`button[aria-label^="b-two on p: failed"]`)), detailOpen)
 	text := browsertest.Ask[string](p, `document.getElementById('detail').textContent`)
 	for _, want := range []string{"Because of b-two.", "1 of 2 rows do not hold", "client -> n3:80/tcp v4", "silence",
 		"refused", "kind: Service"} {
@@ -112,6 +114,49 @@ func TestPageOpensAFailureByMouse(t *testing.T) {
 	p.Run(chromedp.Click(chromedp.CSS("#detail .close")), detailClosed)
 }
 
+// A failed row with a trace shows it as "viplab trace -o html" does, where the packet ended.
+func TestPageShowsTraces(t *testing.T) {
+	folder := t.TempDir()
+	text, err := os.ReadFile("../../lab/trace/testdata/denied.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := sample()
+	i := slices.IndexFunc(r.Results, func(r Result) bool { return r.Verdict == spec.Fail })
+	r.Results[i].Probed[1].Trace = "trace-1.json"
+	if err := r.WriteJSON(folder); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "trace-1.json"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = Read(folder); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "report.html")
+	if err := r.WritePageFile(file, samplePage()); err != nil {
+		t.Fatal(err)
+	}
+	p := browsertest.Open(t, file, "#matrix")
+	p.Run(chromedp.Click(chromedp.CSS(`button[aria-label^="b-two on p: failed"]`)), detailOpen)
+	const said = `document.querySelector('#detail [aria-live]').textContent`
+	if got := browsertest.Ask[string](p, said); !strings.Contains(got, "On n2, the rule ") {
+		t.Errorf("it says %q", got)
+	}
+	p.Run(chromedp.KeyEvent(kb.Home))
+	if got := browsertest.Ask[string](p, said); !strings.Contains(got, "Step 1 of ") {
+		t.Errorf("after Home it says %q", got)
+	}
+	if got := p.Contrast(); got < 4.5 {
+		t.Errorf("the least contrast is %.2f", got)
+	}
+	p.Axe()
+	p.Run(chromedp.Click(chromedp.CSS(`.probes tr:first-child button`)))
+	if got := browsertest.Ask[int](p, `document.querySelectorAll('#detail svg.topology').length`); got != 1 {
+		t.Error("a row without a trace has no drawing")
+	}
+}
+
 func TestPageWorksByKeyboard(t *testing.T) {
 	p := browse(t)
 	// A key that the page takes for itself writes no character; KeyEvent would send one all the same.
@@ -124,15 +169,15 @@ func TestPageWorksByKeyboard(t *testing.T) {
 	}
 	browsertest.Ask[any](p, `document.querySelector('.cell').focus(); 0`)
 	p.Run(chromedp.KeyEvent(kb.ArrowDown))
-	if got := browsertest.Ask[string](p, focused); got != "b-two on p: failed" {
+	if got := browsertest.Ask[string](p, focused); got != "b-two on p: failed 20ms" {
 		t.Errorf("after an arrow down the focus is on %q", got)
 	}
 	p.Run(chromedp.KeyEvent(kb.ArrowRight))
-	if got := browsertest.Ask[string](p, focused); got != "b-two on q: passed" {
+	if got := browsertest.Ask[string](p, focused); got != "b-two on q: passed 20ms" {
 		t.Errorf("after an arrow to the right the focus is on %q", got)
 	}
 	p.Run(chromedp.KeyEvent(kb.Enter), detailOpen, chromedp.KeyEvent(kb.Escape), detailClosed)
-	if got := browsertest.Ask[string](p, focused); got != "b-two on q: passed" {
+	if got := browsertest.Ask[string](p, focused); got != "b-two on q: passed 20ms" {
 		t.Errorf("after Escape the focus is on %q", got)
 	}
 }
@@ -146,7 +191,7 @@ func TestPageIsReadableInLightAndDarkAndOnAPhone(t *testing.T) {
 			p.Run(chromedp.EmulateViewport(width, 740))
 			for _, open := range []bool{false, true} {
 				if open {
-					p.Run(chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
+					p.Run(chromedp.Click(chromedp.CSS(`button[aria-label^="b-two on p: failed"]`)), detailOpen)
 				}
 				if got := p.Contrast(); got < 4.5 {
 					t.Errorf("%s, %d wide, dialog %t: the least contrast is %.2f", scheme, width, open, got)

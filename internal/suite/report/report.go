@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -69,7 +70,8 @@ type Result struct {
 	// Probed is what was sent, wanted and seen. Nothing was where a scenario did not run.
 	Probed []spec.Probed `json:"probed,omitempty"`
 
-	scenario spec.Scenario // zero in a report that was read from a file
+	scenario spec.Scenario            // zero in a report that was read from a file
+	traces   map[string]*trace.Traced // by Probed.Trace
 }
 
 // New summarizes results. It lists proxiers and scenarios in the order of their first result.
