@@ -71,9 +71,10 @@ func (j judge) delivered(w *Walk) {
 }
 
 // receiver returns the place behind the last device of a walk if its address says which that is, else the last place.
+// Of a pod it returns the name that the address has.
 func (j judge) receiver(w *Walk) string {
 	last := w.Steps[len(w.Steps)-1]
-	if last.Direction != "out" {
+	if last.Direction != "out" && j.kind(last.Place) != "pod" {
 		return last.Place
 	}
 	return cmp.Or(j.names[w.Last().Dst.Addr()], last.Place)

@@ -26,6 +26,23 @@ UDP fd00:0007:0000:0000:0000:0000:0000:0201 C5AB fd00:0010:0096:0000:0000:0000:0
 	}
 }
 
+// A pod is called as its address is, whether the trace has looked into it or not.
+func TestReceivers(t *testing.T) {
+	at := netip.MustParseAddrPort("10.244.1.2:80")
+	j := judge{
+		Traced: &Traced{Places: []Place{{Name: "x/a", Kind: "pod"}, {Name: "n1", Kind: "node"}}},
+		names:  map[netip.Addr]string{at.Addr(): "a"},
+	}
+	for _, c := range []struct{ place, direction, want string }{
+		{"x/a", "in", "a"}, {"n1", "out", "a"}, {"n1", "in", "n1"}, {"x/b", "in", "x/b"},
+	} {
+		step := Step{Place: c.place, Direction: c.direction, Device: "eth0", Before: Tuple{Dst: at}}
+		if got := j.receiver(&Walk{Steps: []Step{step}}); got != c.want {
+			t.Errorf("after a device %s of %s: %s, want %s", c.direction, c.place, got, c.want)
+		}
+	}
+}
+
 func TestMartians(t *testing.T) {
 	j := judge{Traced: &Traced{Places: []Place{{Name: "n1", Devices: []Device{
 		{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.7.11/24")}},
