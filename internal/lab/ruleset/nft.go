@@ -26,8 +26,31 @@ type nftParser struct {
 	table  *Table
 	chain  *Chain
 	set    *Set
-	// elements is the list of elements that has begun and goes on in the next line.
-	elements string
+	list   *elementList // that has begun and goes on in the next line, nil outside of one
+}
+
+// elementList is the beginning of a list of elements.
+type elementList struct {
+	text   strings.Builder
+	depth  int  // the braces that are open
+	inside bool // of quotes
+}
+
+// add adds a line. It reports whether the line ends with the brace that closes the list.
+func (l *elementList) add(line string) (ended bool) {
+	l.text.WriteString(" " + line)
+	for i := range len(line) {
+		switch c := line[i]; {
+		case c == '"':
+			l.inside = !l.inside
+		case l.inside:
+		case c == '{':
+			l.depth++
+		case c == '}':
+			l.depth--
+		}
+	}
+	return l.depth < 0
 }
 
 var (
@@ -49,7 +72,7 @@ func (p *nftParser) line(line string) error {
 		handle, _ = strconv.ParseUint(line[m[2]:m[3]], 10, 64) // digits
 		line = line[:m[0]]
 	}
-	if p.elements != "" {
+	if p.list != nil {
 		return p.element(line)
 	}
 	words := strings.Fields(line)
@@ -129,15 +152,16 @@ func (p *nftParser) inSet(line string) error {
 	return nil
 }
 
-// element reads a line of elements. The list ends with the brace that closes it.
+// element reads a line of elements. A list has thousands of lines if a map has a Service in each.
 func (p *nftParser) element(line string) error {
-	p.elements += " " + line
-	all, ended := strings.CutSuffix(p.elements, "}")
-	plain := quoted.ReplaceAllString(all, "")
-	if !ended || strings.Count(plain, "{") != strings.Count(plain, "}") {
+	if p.list == nil {
+		p.list = &elementList{}
+	}
+	if !p.list.add(line) {
 		return nil
 	}
-	p.elements = ""
+	all := strings.TrimSuffix(p.list.text.String(), "}")
+	p.list = nil
 	for _, text := range split(all) {
 		e := Element{}
 		e.Text, e.Counters = takeCounters(expiryOf.ReplaceAllString(text, ""), "")
