@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -214,7 +213,7 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 const shownPods = 12
 
 // spaces returns the machines of the network, the switch between them, the pods that the packets concern, and some
-// others.
+// others with names. Names are those of the packets' addresses.
 func (l Lab) spaces(from *netns.NS, names map[netip.Addr]string) []Space {
 	spaces := []Space{
 		{NS: l.Underlay(), Kind: "switch"}, {NS: l.Router().NS, Kind: "router"}, {NS: l.Client().NS, Kind: "client"},
@@ -222,13 +221,16 @@ func (l Lab) spaces(from *netns.NS, names map[netip.Addr]string) []Space {
 	for _, n := range l.Nodes() {
 		spaces = append(spaces, Space{NS: n.NS, Kind: "node"})
 	}
-	concerned := slices.Collect(maps.Values(names))
 	others := 0
 	for _, p := range l.Lab.Pods() {
-		if p.NS != from && !slices.Contains(concerned, p.NS.Name()) {
-			if others++; others > shownPods {
+		in := func(names map[netip.Addr]string) bool {
+			return slices.ContainsFunc(p.Addrs(), func(a netip.Addr) bool { return names[a] != "" })
+		}
+		if p.NS != from && !in(names) {
+			if others == shownPods || !in(l.Names) {
 				continue
 			}
+			others++
 		}
 		spaces = append(spaces, Space{NS: p.NS, Kind: "pod", Node: p.Node().Name()})
 	}

@@ -16,9 +16,10 @@ function values(tuple) {
   return [...split(tuple.src), ...split(tuple.dst), '0x' + tuple.mark.toString(16), tuple.state || ''];
 }
 
-// brief leaves the namespace of the sender, or of the first other pod, out of the name of a pod.
+// brief leaves the namespace of the sender, or of the first pod, out of the name of a pod.
 function brief(name, trace) {
-  const pod = [trace.from, ...Object.values(trace.names || {})].find(n => /^[^/]+\/[^/]+$/.test(n));
+  const pods = (trace.places || []).filter(p => p.kind === 'pod').map(p => p.name);
+  const pod = [trace.from, ...Object.values(trace.names || {}), ...pods].find(n => /^[^/]+\/[^/]+$/.test(n));
   const home = pod ? pod.slice(0, pod.indexOf('/') + 1) : 'default/';
   return name.startsWith(home) ? name.slice(home.length) : name;
 }

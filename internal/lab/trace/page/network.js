@@ -45,7 +45,7 @@ function arrange(trace, stops, all) {
   const seen = new Set(stops.map(s => s.step.place));
   const of = kind => places.filter(p => p.kind === kind);
   const pods = node => of('pod').filter(p => p.node === node);
-  const used = p => seen.has(p.name) || pods(p.name).some(pod => seen.has(pod.name)) || Object.values(trace.names || {}).some(n => pods(p.name).some(pod => pod.name === n));
+  const used = p => seen.has(p.name) || pods(p.name).some(pod => seen.has(pod.name) || concerned(pod, trace));
   let nodes = of('node');
   if (!all || nodes.length > 4) nodes = nodes.filter(used);
   const chosen = [...of('client').filter(p => all || seen.has(p.name)), ...nodes, ...of('router').filter(p => all || seen.has(p.name))];
@@ -67,10 +67,12 @@ function devicesOf(place, trace) {
   return (place.devices || []).map(d => ({ ...d, addresses: [...(d.addresses || [])].sort((a, b) => rank(a) - rank(b) || a.length - b.length) }));
 }
 
+// concerned reports whether a packet has had an address of a pod.
+const concerned = (pod, trace) => pod.devices.some(d => d.addresses.some(a => (trace.names || {})[a.replace(/\/.*/, '')]));
+
 // choosePods returns the pods to draw: those on a way first, and no more than three.
 function choosePods(pods, seen, trace) {
-  const named = new Set(Object.values(trace.names || {}));
-  const rank = p => seen.has(p.name) ? 0 : named.has(p.name) ? 1 : p.short !== p.name ? 2 : 3;
+  const rank = p => seen.has(p.name) ? 0 : concerned(p, trace) ? 1 : p.short !== p.name ? 2 : 3;
   return [...pods].sort((a, b) => rank(a) - rank(b)).slice(0, 3).map(p => ({ ...p, more: pods.length }));
 }
 
