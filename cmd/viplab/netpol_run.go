@@ -154,7 +154,7 @@ func (p *netpolProgress) shrink(ctx context.Context, b *netpol.Bench, c netpol.C
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(netpol.WriteCase(file, small), file.Close()); err != nil {
+	if err := errors.Join(netpol.WriteCases(file, small), file.Close()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	verdicts, err := b.Judge(ctx, small)

@@ -68,7 +68,7 @@ func Load(source string, data []byte) ([]Case, error) {
 
 // check admits the policies and compares the table with the oracle's.
 func (c *Case) check() error {
-	judged, err := c.judge(lab.IPv4)
+	judged, err := c.Cluster(lab.IPv4)
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (c *Case) check() error {
 	return nil
 }
 
-// judge returns the grid at its planned addresses with the policies of the case.
-func (c *Case) judge(stack lab.Stack) (*oracle.Cluster, error) {
+// Cluster returns the grid at its planned addresses with the policies of the case, as the API serves them.
+func (c *Case) Cluster(stack lab.Stack) (*oracle.Cluster, error) {
 	store, err := planStore(stack, c.NamedPorts)
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func TestTablesOfTheOtherFamily(t *testing.T) {
 	}
 	for _, c := range cases {
 		for _, stack := range []lab.Stack{lab.IPv6, lab.Dual} {
-			judged, err := c.judge(stack)
+			judged, err := c.Cluster(stack)
 			if err != nil {
 				t.Errorf("%s, %s: %v", c.ID, stack, err)
 				continue
@@ -99,7 +99,7 @@ func TestEveryMisreadingShowsInACase(t *testing.T) {
 		left[r.Name] = true
 		n := 0
 		for _, c := range cases {
-			right, err := c.judge(lab.IPv4)
+			right, err := c.Cluster(lab.IPv4)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judged, err := cases[0].judge(lab.IPv4)
+	judged, err := cases[0].Cluster(lab.IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func Faults(cases []Case) ([]faults.Fault, error) {
 	named, right := map[string]bool{}, make([]*oracle.Cluster, len(cases))
 	for i, c := range cases {
 		var err error
-		if right[i], err = c.judge(lab.IPv4); err != nil {
+		if right[i], err = c.Cluster(lab.IPv4); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.ID, err)
 		}
 	}
@@ -56,6 +56,6 @@ func (c Case) changedBy(r misreading.Reading, right *oracle.Cluster) (bool, erro
 	if reflect.DeepEqual(misread.Policies, c.Policies) {
 		return false, nil
 	}
-	wrong, err := misread.judge(lab.IPv4)
+	wrong, err := misread.Cluster(lab.IPv4)
 	return err == nil && want != tableOf(wrong, lab.V4), err
 }

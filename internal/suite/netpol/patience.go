@@ -25,7 +25,7 @@ func (b *Bench) applyOpposite(ctx context.Context, right *oracle.Cluster) error 
 	if table.Blocked() == Cells-len(Ports)*len(Pods) {
 		opposite.Policies = nil
 	}
-	want, err := opposite.judge(b.options.Stack)
+	want, err := opposite.Cluster(b.options.Stack)
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func judge(want *Table, marks *Marks) (wrong []int, verdict spec.Verdict) {
 // Judge applies a case and probes it in every family.
 func (b *Bench) Judge(ctx context.Context, c Case) ([]Verdict, error) {
 	c.NamedPorts = b.options.NamedPorts
-	right, err := c.judge(b.options.Stack)
+	right, err := c.Cluster(b.options.Stack)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Generated policies are valid in all families, survive WriteCase and Load unchanged, and together use every field of
+// Generated policies are valid in all families, survive WriteCases and Load unchanged, and together use every field of
 // the API.
 func TestRandomCases(t *testing.T) {
 	var all strings.Builder
@@ -23,7 +23,13 @@ func TestRandomCases(t *testing.T) {
 	for i := range uint64(400) {
 		c := Random(7, i)
 		var file bytes.Buffer
-		if err := WriteCase(&file, c); err != nil {
+		judged, err := c.Cluster(lab.IPv4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, written := tableOf(judged, lab.V4), c
+		written.Blocked = &table
+		if err := WriteCases(&file, written); err != nil {
 			t.Fatal(err)
 		}
 		all.Write(file.Bytes())
@@ -31,11 +37,11 @@ func TestRandomCases(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", c.ID, err, file.String())
 		}
-		if !reflect.DeepEqual(read[0].Policies, c.Policies) {
+		if !reflect.DeepEqual(read[0].Policies, c.Policies) || *read[0].Blocked != table {
 			t.Errorf("%s is read otherwise than it was written:\n%s", c.ID, file.String())
 		}
 		for _, stack := range []lab.Stack{lab.IPv4, lab.IPv6, lab.Dual} {
-			judged, err := c.judge(stack)
+			judged, err := c.Cluster(stack)
 			if err != nil {
 				t.Errorf("%s, %s: %v\n%s", c.ID, stack, err, file.String())
 				continue
@@ -74,7 +80,7 @@ func TestRandomCasesTellReadingsAndShrink(t *testing.T) {
 			continue
 		}
 		fails := func(c Case) (bool, error) {
-			right, err := c.judge(lab.IPv4)
+			right, err := c.Cluster(lab.IPv4)
 			if err != nil {
 				return false, err
 			}

@@ -54,7 +54,7 @@ func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]b
 		if next.Policies, err = policiesFrom(text); err != nil || len(next.Policies) == 0 {
 			continue // no longer an API object
 		}
-		if _, err := next.judge(stack); err != nil {
+		if _, err := next.Cluster(stack); err != nil {
 			continue // not a valid one
 		}
 		if failed, err := fails(next); err != nil || failed {

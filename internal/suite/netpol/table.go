@@ -72,6 +72,24 @@ func (t *Table) block(line string) error {
 	return nil
 }
 
+// lines returns lines that block reads as this table, one for each sender and target.
+func (t *Table) lines() []string {
+	out := []string{}
+	for pair := range Cells / len(Ports) {
+		var ports []string
+		for i, p := range Ports {
+			if t[pair*len(Ports)+i] {
+				ports = append(ports, p.String())
+			}
+		}
+		if len(ports) > 0 {
+			c := CellAt(pair * len(Ports))
+			out = append(out, fmt.Sprintf("%s > %s: %s", Pods[c.From], Pods[c.To], strings.Join(ports, ",")))
+		}
+	}
+	return out
+}
+
 // podsNamed returns the numbers of the pods that a list names.
 func podsNamed(list string) ([]int, error) {
 	known := fmt.Sprintf("%s, %s/* and *", strings.Join(Pods, ", "), strings.Join(Namespaces, "/*, "))

@@ -10,23 +10,32 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// WriteCase writes a file that Load reads as this case, without a table, which the oracle provides.
-func WriteCase(w io.Writer, c Case) error {
-	policies, err := treeOf(c.Policies)
-	if err != nil {
-		return err
-	}
-	names := map[string][][]any{}
-	for pod, ports := range c.NamedPorts {
-		for _, p := range ports {
-			names[pod] = append(names[pod], []any{p.Name, p.Port.Number, p.Port.Protocol})
+// WriteCases writes a file that Load reads as these cases. The oracle provides the tables of cases without one.
+func WriteCases(w io.Writer, cases ...Case) error {
+	written := []any{}
+	for _, c := range cases {
+		policies, err := treeOf(c.Policies)
+		if err != nil {
+			return fmt.Errorf("case %s: %w", c.ID, err)
 		}
+		names := map[string][][]any{}
+		for pod, ports := range c.NamedPorts {
+			for _, p := range ports {
+				names[pod] = append(names[pod], []any{p.Name, p.Port.Number, p.Port.Protocol})
+			}
+		}
+		one := map[string]any{
+			"id": c.ID, "priority": c.Priority, "given": c.Given, "source": c.Source, "policies": policies,
+			"extraNamedPorts": names,
+		}
+		if c.Blocked != nil {
+			one["blocked"] = c.Blocked.lines()
+		}
+		written = append(written, one)
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	return enc.Encode(map[string]any{"cases": []any{map[string]any{
-		"id": c.ID, "priority": c.Priority, "given": c.Given, "policies": policies, "extraNamedPorts": names,
-	}}})
+	return enc.Encode(map[string]any{"cases": written})
 }
 
 // treeOf returns policies as JSON trees. It keeps empty lists, which the API's own encoding omits.
