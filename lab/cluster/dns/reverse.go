@@ -29,12 +29,12 @@ func ReverseName(a netip.Addr) string {
 	if a.Is4() {
 		zone = ipv4Zone
 	}
-	return strings.Join(labels, ".") + zone
+	return strings.Join(labels, ".") + "." + zone
 }
 
 const (
-	ipv4Zone = ".in-addr.arpa"
-	ipv6Zone = ".ip6.arpa"
+	ipv4Zone = "in-addr.arpa"
+	ipv6Zone = "ip6.arpa"
 )
 
 // reverse returns the names of an address: of Services with that ClusterIP, and of endpoints of headless Services.
