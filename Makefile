@@ -33,6 +33,10 @@ apidiff: ## compare the lab's API with that of Kubernetes (ARGS='-cases 1000 -se
 	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go build -o bin/ ./internal/cmd/apidiff && give_back
 	@bin/apidiff $(ARGS)
 
+dnsdiff: ## compare the lab's DNS with CoreDNS (ARGS='-names 5000 -seed 7')
+	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go build -o bin/ ./internal/cmd/dnsdiff && give_back
+	@bin/dnsdiff $(ARGS)
+
 policydiff: build ## compare verdicts on network policies with cyclonus, and with packets (ARGS='-cases 1000 -seed 7')
 	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go build -o bin/ ./internal/cmd/policydiff && give_back
 	@mkdir -p viplab-out
@@ -61,4 +65,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove e2e bench bench-proxiers apidiff policydiff pages lessons lint vm clean help
+.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons lint vm clean help

@@ -32,8 +32,8 @@ var regression74839 = release.Command{
 	Package: "k8s.io/kubernetes/test/images/regression-issue-74839",
 }
 
-// coreDNS is the DNS server of most clusters. Images of Kubernetes' tests have it, too.
-var coreDNS = release.Command{
+// CoreDNS is the DNS server of most clusters. Images of Kubernetes' tests have it, too.
+var CoreDNS = release.Command{
 	Name: "coredns", Version: "v1.15.0", Module: "github.com/coredns/coredns", Package: "github.com/coredns/coredns",
 }
 
@@ -48,7 +48,7 @@ func programs(b *builds, folder string) (kubelet.Images, error) {
 	if err != nil {
 		return nil, err
 	}
-	dns, err := programImage(b, coreDNS)
+	dns, err := programImage(b, CoreDNS)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func programs(b *builds, folder string) (kubelet.Images, error) {
 	agnhost.Args = []string{"pause"}
 	agnhost.Mounts = append(agnhost.Mounts, files...)
 	agnhost.Programs = map[string]kubelet.Image{dns.Command[0]: dns}
-	return kubelet.Images{"agnhost": agnhost, regression74839.Name: regression, coreDNS.Name: dns}, nil
+	return kubelet.Images{"agnhost": agnhost, regression74839.Name: regression, CoreDNS.Name: dns}, nil
 }
 
 // programImage returns the image of a command, which is in its root folder.
