@@ -25,6 +25,8 @@ var always = []mask{
 	{regexp.MustCompile(`\b(\d+d)?(\d+h)?(\d+m)?\d+s\b|\b\d+[dhm]\b`), "AGE"},
 	// The seconds that a conntrack entry has left.
 	{regexp.MustCompile(`(?m)^ ?(tcp|udp|icmp|sctp) (\d+) \d+ `), "$1 $2 SECONDS "},
+	// How far the end of a TCP connection has come, in an entry of conntrack.
+	{regexp.MustCompile(`(?m)(\| \S+ -> \S+) (CLOSE|TIME_WAIT)\b`), "$1 ENDED"},
 	// iptables prints protocols by number or by name, depending on its version.
 	{regexp.MustCompile(`(?m)^( ?\S+(?: \S+ \S+)?) 0 --`), "$1 all --"},
 	{regexp.MustCompile(`(?m)^( ?\S+(?: \S+ \S+)?) 6 --`), "$1 tcp --"},
@@ -43,12 +45,6 @@ var named = map[string][]mask{
 		{regexp.MustCompile(`\d+ packets, \d+ bytes`), "N packets, N bytes"},
 		{regexp.MustCompile(`packets( |=)\d+ bytes( |=)\d+`), "packets${1}N bytes${2}N"},
 		{regexp.MustCompile(`\[\d+:\d+\]`), "[N:N]"},
-	},
-	// What "viplab trace" knows depends on the kernel: not every one tells the state of a connection.
-	"trace": {
-		{regexp.MustCompile(`(?m)^ ?\|( [^|\n]*\|){5}\*[^|\n]*\|\n`), ""}, // only the state has changed
-		{regexp.MustCompile(`(?m)^( ?\|.*\|)[^|\n]*\|$`), "$1 STATE |"},
-		{regexp.MustCompile(`(?m)^ (# |\S+ \[\S+\] connection tracking ).*\n`), ""},
 	},
 }
 
