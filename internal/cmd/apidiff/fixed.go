@@ -24,6 +24,11 @@ const (
 	revisions    = "/apis/apps/v1/namespaces/{ns}/controllerrevisions"
 	jobs         = "/apis/batch/v1/namespaces/{ns}/jobs"
 	budgets      = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
+
+	ingresses   = "/apis/networking.k8s.io/v1/namespaces/{ns}/ingresses"
+	classes     = "/apis/networking.k8s.io/v1/ingressclasses"
+	ranges      = "/apis/networking.k8s.io/v1/servicecidrs"
+	ipAddresses = "/apis/networking.k8s.io/v1/ipaddresses"
 )
 
 const (

@@ -45,7 +45,8 @@ var knownDifferences = []known{
 	at(`spec\.(tolerations|priority|preemptionPolicy)$`,
 		"admission plugins of Kubernetes set it; nothing in a lab reads it"),
 	at(`^Pod\.metadata\.deletion`, "a pod that goes at once has no time of its deletion"),
-	at(`^(Scale|DaemonSet|StatefulSet)\.status|^PodList.*\.(nodeName|conditions)$`,
+	at(`^(Scale|DaemonSet|StatefulSet)\.status|^PodList.*\.(nodeName|conditions)$|`+
+		`^ServiceCIDR\.(status\.conditions|metadata\.finalizers)$`,
 		"in a lab, controllers and scheduler are part of the change"),
 	at(`^ReplicaSetList.*(annotations\.deployment\..*-replicas|status\.(observedGeneration|terminatingReplicas))$`,
 		"the Deployment controller's notes to itself; kubectl reads the revision alone"),

@@ -71,7 +71,8 @@ func compare(ctx context.Context, o options) (int, error) {
 	defer ours.stop()
 	began := time.Now()
 	j := &judge{theirs: theirs, ours: ours, verbose: o.verbose, out: os.Stdout}
-	for _, c := range slices.Concat(protocol(), controllers(), histories(), generate(o.seed, o.cases)) {
+	for _, c := range slices.Concat(protocol(), controllers(), histories(), generate(o.seed, o.cases),
+		networking()) {
 		if err := j.judge(ctx, c); err != nil {
 			return 0, errors.Join(fmt.Errorf("case %s: %w", c.name, err), context.Cause(ctx))
 		}
