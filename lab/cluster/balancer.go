@@ -25,7 +25,7 @@ var balancerRanges = []netip.Prefix{
 
 // BalanceLoads gives Services of type LoadBalancer addresses of 203.0.113.0/24 and 2001:db8:113::/120, and sends what
 // the client and the router send there to the nodes. With externalTrafficPolicy Local, only nodes with a ready pod of
-// the Service get it.
+// the Service get it, and with session affinity only the first of the nodes.
 func BalanceLoads() Option { return func(s *settings) { s.balance = true } }
 
 // balance keeps the routes to load balancers' addresses up to date until the context ends.
@@ -64,6 +64,9 @@ func (c *Cluster) balanced(s *store.Snapshot) map[netip.Addr][]string {
 				if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || servesOn(s, svc, n.Name()) {
 					out[ip] = append(out[ip], n.Name())
 				}
+			}
+			if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP && len(out[ip]) > 1 {
+				out[ip] = out[ip][:1] // each node remembers its own clients, and routers spread connections
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/internal/lab/nstest"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
@@ -36,6 +37,14 @@ func TestBalanceLoads(t *testing.T) {
 	if got := c.balanced(c.Store().Snapshot())[ip]; !slices.Equal(got, []string{"n1", "n2"}) {
 		t.Errorf("the traffic goes to %v, want both nodes", got)
 	}
+	affinity := func(a corev1.ServiceAffinity) {
+		nstest.Must(t, store.Update(c.Store(), "default", "web", func(svc *corev1.Service) { svc.Spec.SessionAffinity = a }))
+	}
+	affinity(corev1.ServiceAffinityClientIP)
+	if got := c.balanced(c.Store().Snapshot())[ip]; !slices.Equal(got, []string{"n1"}) {
+		t.Errorf("with session affinity the traffic goes to %v, want one node", got)
+	}
+	affinity(corev1.ServiceAffinityNone)
 	err = store.Update(c.Store(), "default", "web", func(svc *corev1.Service) {
 		svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
