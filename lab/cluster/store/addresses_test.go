@@ -63,6 +63,16 @@ func TestASecondServiceCIDR(t *testing.T) {
 	}
 }
 
+// As in Kubernetes, there are no NodePorts for a Service that gets no address.
+func TestNoAddressNoPort(t *testing.T) {
+	err := newTestStore(t, Config{}).Apply(newService("a", withIP("192.0.2.1"), func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 1
+	}))
+	if err == nil || !strings.Contains(err.Error(), "clusterIPs") || strings.Contains(err.Error(), "nodePort") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAServiceCIDRWithinAnother(t *testing.T) {
 	s := newTestStore(t, Config{})
 	apply(t, s, newRange("part", "10.96.0.0/24"), newService("a", withIP("10.96.0.77")))

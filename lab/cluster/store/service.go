@@ -233,8 +233,8 @@ func (s *Store) allocate(svc *corev1.Service) field.ErrorList {
 		return nil
 	}
 	errs := s.allocateAddresses(svc)
-	if mayHaveNodePorts(svc) {
-		errs = append(errs, s.allocateNodePorts(svc)...)
+	if len(errs) == 0 && mayHaveNodePorts(svc) {
+		errs = s.allocateNodePorts(svc)
 	}
 	return errs
 }
