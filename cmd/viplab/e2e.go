@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/viplab/viplab/internal/live"
@@ -88,10 +89,22 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 	return cmd
 }
 
-// specsPerCPU is how many specs a CPU carries. They spend most of their time waiting.
-const specsPerCPU = 6
+// Processes of the tests spend most of their time waiting: a CPU carries many, and memory is their limit.
+const (
+	specsPerCPU    = 12
+	memoryPerSpecs = 512 << 20 // bytes for a process and the pods of its spec
+)
 
-func parallelSpecs() int { return specsPerCPU * runtime.GOMAXPROCS(0) }
+// parallelSpecs returns how many processes the machine carries.
+func parallelSpecs() int {
+	most := specsPerCPU * runtime.GOMAXPROCS(0)
+	var machine unix.Sysinfo_t
+	if unix.Sysinfo(&machine) != nil {
+		return most
+	}
+	memory := machine.Totalram * uint64(machine.Unit)
+	return max(1, min(most, int(memory/2/memoryPerSpecs))) // half of the memory is for others
+}
 
 // e2eRun is a run of specs.
 type e2eRun struct {
