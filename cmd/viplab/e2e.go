@@ -51,8 +51,9 @@ func newE2e() *cobra.Command {
 		Long: `e2e starts a lab with the proxier on every node, and runs the specs of Kubernetes' sig-network in it. The tests
 are a client outside the cluster, so they reach NodePorts and load balancers as users do. Pods run programs.
 
-The first run builds the tests, kubectl and agnhost of the release from its Go modules and keeps them in
-~/.cache/viplab. That needs Go, the network and about 10 minutes on 2 cores. docs/e2e.md says what runs.
+The first run builds the tests and kubectl of the release, and programs of pods (agnhost, CoreDNS), from their Go
+modules and keeps them in ~/.cache/viplab. That needs Go, the network and about 15 minutes on 2 cores. docs/e2e.md says
+what runs.
 
 e2e prints each failure when it happens, then a matrix, and writes report.json, report.html, junit.xml and the logs of
 failures into the output folder. After Ctrl-C it reports what has run. A spec that a lab cannot run is skipped with the
@@ -127,7 +128,7 @@ func (f *e2eFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	r.stdout, r.stderr = stdout, stderr
 	if !sandbox.Inside() {
-		if err := r.suite.Build(ctx, stderr, live.Agnhost); err != nil {
+		if err := r.suite.Build(ctx, stderr, live.Programs()...); err != nil {
 			return err
 		}
 	}

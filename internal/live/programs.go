@@ -37,6 +37,9 @@ var CoreDNS = release.Command{
 	Name: "coredns", Version: "v1.15.0", Module: "github.com/coredns/coredns", Package: "github.com/coredns/coredns",
 }
 
+// Programs returns the commands that are built when a container names their images.
+func Programs() []release.Command { return []release.Command{Agnhost, regression74839, coreDNS} }
+
 // programs returns the images whose programs are built when a container names them, with the files of this machine.
 // folder is for files that belong to images.
 func programs(b *builds, folder string) (kubelet.Images, error) {
