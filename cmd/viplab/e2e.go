@@ -207,14 +207,14 @@ func (r *e2eRun) choose(ctx context.Context, focus, skip *regexp.Regexp) error {
 	return nil
 }
 
-// lab returns what the lab of this run has.
-func (r *e2eRun) lab() e2e.Lab {
+// lab returns what the lab of a proxier has.
+func (r *e2eRun) lab(p spec.Proxier) e2e.Lab {
 	return e2e.Lab{Enforcer: r.enforcer != nil, SCTP: e2e.KernelHasSCTP(), DualIP: r.cluster.Stack == lab.Dual,
-		Slow: r.flags.slow}
+		Slow: r.flags.slow, KubeProxy: isKubeProxy(p)}
 }
 
 func (r *e2eRun) list() error {
-	runnable, omitted := r.suite.Part(r.specs, r.lab(), "")
+	runnable, omitted := r.suite.Part(r.specs, r.lab(r.programs[0]), "")
 	for _, s := range runnable {
 		if _, err := fmt.Fprintln(r.stdout, s.Name); err != nil {
 			return err

@@ -23,7 +23,7 @@ import (
 
 // on runs the specs in a lab with one proxier. It skips a proxier that cannot run here.
 func (r *e2eRun) on(ctx context.Context, p spec.Proxier) (results []spec.Result, err error) {
-	runnable, omitted := r.suite.Part(r.specs, r.lab(), p.Name())
+	runnable, omitted := r.suite.Part(r.specs, r.lab(p), p.Name())
 	if len(runnable) == 0 {
 		return omitted, nil
 	}

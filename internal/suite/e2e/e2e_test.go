@@ -291,7 +291,7 @@ func TestEveryReasonConcernsASpec(t *testing.T) {
 	if err := CheckObstacles(specs); err != nil {
 		t.Error(err)
 	}
-	everything := Lab{Enforcer: true, SCTP: true, DualIP: true, Slow: true}
+	everything := Lab{Enforcer: true, SCTP: true, DualIP: true, Slow: true, KubeProxy: true}
 	runnable, omitted := s.Part(specs, everything, "p")
 	if len(runnable) < 200 || len(runnable)+len(omitted) != len(specs) {
 		t.Errorf("%d specs run, %d do not, of %d", len(runnable), len(omitted), len(specs))
@@ -301,8 +301,11 @@ func TestEveryReasonConcernsASpec(t *testing.T) {
 			t.Errorf("%s does not run: %s", s.Name, o.reason)
 		}
 	}
-	for _, l := range []Lab{{SCTP: true, DualIP: true, Slow: true}, {Enforcer: true, DualIP: true, Slow: true},
-		{Enforcer: true, SCTP: true, Slow: true}, {Enforcer: true, SCTP: true, DualIP: true}} {
+	for _, l := range []Lab{
+		{SCTP: true, DualIP: true, Slow: true, KubeProxy: true}, {Enforcer: true, DualIP: true, Slow: true, KubeProxy: true},
+		{Enforcer: true, SCTP: true, Slow: true, KubeProxy: true}, {Enforcer: true, SCTP: true, DualIP: true, KubeProxy: true},
+		{Enforcer: true, SCTP: true, DualIP: true, Slow: true},
+	} {
 		if fewer, _ := s.Part(specs, l, "p"); len(fewer) >= len(runnable) {
 			t.Errorf("a lab with %+v alone runs %d specs, one with all %d", l, len(fewer), len(runnable))
 		}

@@ -18,6 +18,8 @@ type Lab struct {
 	SCTP     bool // sockets of the kernel
 	DualIP   bool // both IP families
 	Slow     bool // time for specs that take more than 10 minutes
+	// KubeProxy says that the proxier is Kubernetes' own.
+	KubeProxy bool
 }
 
 // KernelHasSCTP reports whether programs can open sockets of SCTP. The kernel loads its module if it has one.
@@ -59,6 +61,8 @@ var obstacles = []obstacle{
 	always(`\[Feature:PerformanceDNS\]`, "it measures a DNS with 10,000 Services"),
 	unless(`disruption during rolling update`, "its 5 rolling updates take a minute for each pod: --slow", spec.NotRun,
 		func(l Lab) bool { return !l.Slow }),
+	unless(`check kube-proxy urls|\[Feature:KubeProxyNFAcct\]`, "it reads pages of kube-proxy on the nodes",
+		spec.NotApplicable, func(l Lab) bool { return !l.KubeProxy }),
 	// kube-proxy listens in the families of a Service alone (pkg/proxy/healthcheck), and the API promises no more.
 	unless(`LoadBalancers ExternalTrafficPolicy: Local .*should only target nodes with endpoints`,
 		"it asks for the health of an IPv4 Service at IPv6 addresses of nodes, too: --ip 4", spec.NotRun,
