@@ -55,6 +55,7 @@ var obstacles = []obstacle{
 	always(`recreate its iptables rules if they are deleted`, "it logs in to nodes with SSH"),
 	always(`kube-proxy migration`, "it changes a cluster of GCE by scripts of GCE"),
 	always(`\[Provider:GCE\]`, "it asks the DNS of GCE"),
+	always(`^DNS configMap nameserver`, "it changes the settings of CoreDNS; the DNS of a lab is viplab's own"),
 	always(`work after restarting (kube-proxy|apiserver)`, "it deletes the pods of Kubernetes' own programs; "+
 		"those of a lab are processes"),
 	always(`\[Feature:Networking-Performance\]`, "it measures bandwidth, of which namespaces of one machine say nothing"),

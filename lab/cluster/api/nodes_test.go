@@ -23,6 +23,7 @@ func TestPagesOfAKubelet(t *testing.T) {
 	folder := "default_a1_" + string(pods.Items[0].UID)
 	for path, want := range map[string]string{
 		n1 + "/proxy/healthz":                             "ok",
+		n1 + "/proxy/metrics":                             "",
 		n1 + "/proxy/logs/":                               `<a href="pods/">`,
 		n1 + ":10250/proxy/logs/":                         `<a href="pods/">`,
 		n1 + "/proxy/logs/pods/":                          `<a href="` + folder + `/">`,
