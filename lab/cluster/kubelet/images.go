@@ -66,7 +66,7 @@ func Builtin() Images {
 		all[name] = Image{Server: EchoServer}
 	}
 	for _, name := range []string{"busybox", "alpine", "debian", "ubuntu", "bash", "netshoot", "glibc-dns-testing",
-		"distroless-iptables"} {
+		"jessie-dnsutils", "distroless-iptables"} {
 		all[name] = Image{Args: []string{"sh"}}
 	}
 	for name, program := range map[string]string{"python": "python3", "perl": "perl"} {
