@@ -38,7 +38,7 @@ var CoreDNS = release.Command{
 }
 
 // Programs returns the commands that are built when a container names their images.
-func Programs() []release.Command { return []release.Command{Agnhost, regression74839, coreDNS} }
+func Programs() []release.Command { return []release.Command{Agnhost, regression74839, CoreDNS} }
 
 // programs returns the images whose programs are built when a container names them, with the files of this machine.
 // folder is for files that belong to images.
