@@ -122,7 +122,7 @@ func TestMasked(t *testing.T) {
 		{"networkpolicies/web created", "networkpolicy.networking.k8s.io/web created"},
 		{"counter packets 3 bytes 180 accept", "counter packets 0 bytes 0 accept"},
 		{"KUBE-SVC  6    --  0.0.0.0/0", "KUBE-SVC  tcp  --  0.0.0.0/0"},
-		{"n1\n |*10.0.0.3 | 43210 | 10.0.0.2 | 80 | 0x0 |*NEW |", "n1\n |*10.0.0.3    |  54321 | 10.0.0.2 | 80 | 0x0 |*NEW     |"},
+		{" |*10.0.0.3 | 43210 | 10.0.0.2 | 80 | 0x0 |*NEW |", " |*10.0.0.3    |  54321 | 10.0.0.2 | 80 | 0x0 |*NEW     |"},
 		{"tcp 10.0.0.1:4321 -> 10.0.0.2:80 | 10.0.0.3:80 -> 10.0.0.1:4321 CLOSE",
 			"tcp 10.0.0.1:5432 -> 10.0.0.2:80 | 10.0.0.3:80 -> 10.0.0.1:5432 TIME_WAIT"},
 	} {
