@@ -47,16 +47,17 @@ func (p *Pod) describeLocked(now *corev1.Pod) {
 	p.conditionsLocked(now)
 }
 
-// phaseLocked returns the pod's phase: it is running once a main container has started.
+// phaseLocked returns the pod's phase: it is running once every main container has started, as in getPhase of
+// pkg/kubelet/kubelet_pods.go.
 func (p *Pod) phaseLocked() corev1.PodPhase {
 	if p.phase != corev1.PodPending {
 		return p.phase
 	}
-	begun := func(u *unit) bool { return u.state.Running != nil || u.state.Terminated != nil || u.restarts > 0 }
-	if p.ready && slices.ContainsFunc(p.mains, begun) {
-		return corev1.PodRunning
+	waits := func(u *unit) bool { return u.state.Running == nil && u.state.Terminated == nil && u.restarts == 0 }
+	if !p.ready || slices.ContainsFunc(p.mains, waits) {
+		return corev1.PodPending
 	}
-	return corev1.PodPending
+	return corev1.PodRunning
 }
 
 func statusesLocked(units []*unit) []corev1.ContainerStatus {
