@@ -274,15 +274,22 @@ func (w *wanted) compareTunnels(got *trace.Walk) {
 	}
 }
 
-// compareEnd wants a rule to have ended the packet where it should, or none.
+// compareEnd wants a rule to have ended the packet where it should, or none. The rules of IPVS look packets up in sets,
+// and IPVS itself refuses what has no endpoint: the objects of the cluster say which Service that concerns.
 func (w *wanted) compareEnd(got *trace.Walk) {
 	w.t.Helper()
-	d := got.Dropped()
+	d, text := got.Dropped(), ""
+	if d != nil {
+		text = d.String() + " # " + d.About
+	}
+	if w.mode.virtual && got.End != nil {
+		text += got.End.Why
+	}
+	itself := w.mode.virtual && w.kind.outcome == "Refused"
 	switch {
-	case d == nil && w.kind.end == "":
-	case d == nil:
-		w.t.Errorf("nothing has ended the packet, want %s: %s", w.kind.end, w.kind.by)
-	case d.Place != w.kind.end || !regexp.MustCompile(w.kind.by).MatchString(d.String()+" # "+d.About):
-		w.t.Errorf("%s has ended the packet: %s # %s; want %s: %s", d.Place, d, d.About, w.kind.end, w.kind.by)
+	case (d == nil) != (w.kind.end == "" || itself):
+		w.t.Errorf("the rule that has ended the packet is %+v, want %q: %s", d, w.kind.end, w.kind.by)
+	case w.kind.end != "" && (got.End.Place != w.kind.end || !regexp.MustCompile(w.kind.by).MatchString(text)):
+		w.t.Errorf("%s has ended the packet: %s; want %s: %s", got.End.Place, text, w.kind.end, w.kind.by)
 	}
 }

@@ -52,6 +52,8 @@ type kind struct {
 	outcome    string
 	// end is the node where a rule ends the packet, and by matches the step. Both are empty if it arrives.
 	end, by string
+	// marked means that IPVS's rules mark a packet which then has no way: they do so before others look at it.
+	marked bool
 	// not are the modes that have another way, or do not serve this kind.
 	not []string
 }
@@ -69,8 +71,8 @@ var kinds = []kind{
 		not: []string{"program"}},
 	{name: "NodePort, Local, no endpoint", from: client, to: "n2:30081", path: []string{client, "n2"}, outcome: "Silence", end: "n2", by: "default/local", not: []string{"program"}},
 	{name: "no endpoint", both: true, from: "c1", to: "empty", path: []string{pod, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
-	{name: "NodePort, no endpoint", from: client, to: "n1:30082", path: []string{client, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
-	{name: "outside of the source ranges", from: client, to: "lb/shut", path: []string{client, anyNode}, outcome: "Silence", end: anyNode, by: "default/shut", not: []string{"program"}},
+	{name: "NodePort, no endpoint", marked: true, from: client, to: "n1:30082", path: []string{client, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
+	{name: "outside of the source ranges", marked: true, from: client, to: "lb/shut", path: []string{client, anyNode}, outcome: "Silence", end: anyNode, by: "default/shut", not: []string{"program"}},
 	{name: "inside of the source ranges", from: client, to: "lb/open", path: []string{client, anyNode, "n2", far}, at: anyNode, server: "far:8080", masquerade: true, outcome: "Reply", not: []string{"program"}},
 	{name: "ICMP error", from: "c1", to: "far:closed", proto: "udp", path: []string{pod, "n1", "n2", far}, at: "n1", server: "far:9", outcome: "Refused", not: []string{"userspace"}},
 	{name: "ICMP error through NodePort", from: client, to: "n1:30009", proto: "udp", path: []string{client, "n1", "n2", far}, at: "n1", server: "far:9", masquerade: true, outcome: "Refused", not: []string{"userspace"}},

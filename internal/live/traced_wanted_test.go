@@ -60,6 +60,9 @@ func (w *wanted) pass(node string) {
 		w.t.Fatalf("%s does not track %s > %s", node, w.now.Src, w.now.Dst)
 	}
 	w.change(node, begin, func(now *trace.Tuple) { now.State = "NEW" })
+	if w.mode.virtual && k.marked {
+		w.change(node, begin, func(now *trace.Tuple) { now.Mark = w.mode.mark })
+	}
 	if node == k.at {
 		w.translate(node, begin, flow)
 	}
