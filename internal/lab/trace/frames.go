@@ -15,8 +15,8 @@ type sighting struct {
 	*observe.Packet
 }
 
-// frames returns the IP packets that a namespace's devices saw until the end. Those of one packet are in the order of its
-// way, which the time stamps need not be: the kernel stamps packets of a sender late.
+// frames returns the IP packets that a namespace's devices saw until the end. Those of one packet are in the order of
+// its way, which the time stamps need not be: the kernel stamps packets of a sender late.
 func (p *spot) frames() []sighting {
 	p.decode.Do(func() {
 		for _, f := range p.capture.Packets() {

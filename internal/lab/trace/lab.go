@@ -43,8 +43,8 @@ type Lab struct {
 const mostReceivers = 64
 
 // Start starts a Tracer for packets of one IP family on all nodes, on the router, at the senders, and in the pods that
-// may get what they send. The kernel tells of the rules that packets from the senders and from nodes meet, which masquerade
-// and relay them, unless Select has other sources.
+// may get what they send. The kernel tells of the rules that packets from the senders and from nodes meet, which
+// masquerade and relay them, unless Select has other sources.
 func (l Lab) Start(ctx context.Context, f lab.Family, s Select, requests ...traffic.Probe) (*Tracer, error) {
 	if s.Sources == nil {
 		var err error
@@ -72,8 +72,8 @@ func (l Lab) Start(ctx context.Context, f lab.Family, s Select, requests ...traf
 	return Start(ctx, nodes, others, family, s, l.reader(ctx))
 }
 
-// sources returns the addresses that the packets of requests may come from, before and after translation: those that the
-// requests ask for, those of their senders, and those of nodes.
+// sources returns the addresses that the packets of requests may come from, before and after translation: those that
+// the requests ask for, those of their senders, and those of nodes.
 func (l Lab) sources(f lab.Family, requests []traffic.Probe) ([]netip.Addr, error) {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if f == lab.V6 {
@@ -257,9 +257,10 @@ func (l Lab) flows(ctx context.Context, r *Traced) ([]Flow, error) {
 	return all, nil
 }
 
-// tracked returns the entries of a table whose first packet was one of the tuples. It looks them up, which takes no time
-// in large tables. Only echoes and the entries of other zones need a listing.
-func tracked(ctx context.Context, table *observe.Conntrack, r *Traced, known []observe.Tuple) (all []observe.Flow, err error) {
+// tracked returns the entries of a table whose first packet was one of the tuples. It looks them up, which takes no
+// time in large tables. Only echoes and the entries of other zones need a listing.
+func tracked(ctx context.Context, table *observe.Conntrack, r *Traced, known []observe.Tuple) ([]observe.Flow, error) {
+	var all []observe.Flow
 	ids := r.echoes()
 	for _, t := range known {
 		if ids != nil {
@@ -277,7 +278,8 @@ func tracked(ctx context.Context, table *observe.Conntrack, r *Traced, known []o
 		return all, nil
 	}
 	return table.Flows(ctx, func(f observe.Flow) bool {
-		return f.Proto == r.Proto && slices.Contains(known, tupleOf(f.Proto, f.Orig)) && (ids == nil || ids[f.Orig.Src.Port()])
+		return f.Proto == r.Proto && slices.Contains(known, tupleOf(f.Proto, f.Orig)) &&
+			(ids == nil || ids[f.Orig.Src.Port()])
 	})
 }
 
