@@ -32,6 +32,8 @@ type Lab struct {
 	Annotate func(node string, r *ruleset.Ruleset) error
 	// Proxier and Enforcer name what serves and guards the pods. Enforcer is empty if nothing does.
 	Proxier, Enforcer string
+	// Namespace is that of the pods to draw beside those that the packets concern. Empty means pods of all namespaces.
+	Namespace string
 	// Explain adds to the end of a request's first packet what the objects of the cluster say of it. Nil adds nothing.
 	Explain func(*Traced)
 	// Receivers returns the addresses of pods that may get packets which are sent to an address. Nil means that there are
@@ -213,7 +215,7 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 const shownPods = 12
 
 // spaces returns the machines of the network, the switch between them, the pods that the packets concern, and some
-// others with names. Names are those of the packets' addresses.
+// others. Names are those of the packets' addresses.
 func (l Lab) spaces(from *netns.NS, names map[netip.Addr]string) []Space {
 	spaces := []Space{
 		{NS: l.Underlay(), Kind: "switch"}, {NS: l.Router().NS, Kind: "router"}, {NS: l.Client().NS, Kind: "client"},
@@ -223,11 +225,9 @@ func (l Lab) spaces(from *netns.NS, names map[netip.Addr]string) []Space {
 	}
 	others := 0
 	for _, p := range l.Lab.Pods() {
-		in := func(names map[netip.Addr]string) bool {
-			return slices.ContainsFunc(p.Addrs(), func(a netip.Addr) bool { return names[a] != "" })
-		}
-		if p.NS != from && !in(names) {
-			if others == shownPods || !in(l.Names) {
+		concerned := p.NS == from || slices.ContainsFunc(p.Addrs(), func(a netip.Addr) bool { return names[a] != "" })
+		if !concerned {
+			if others == shownPods || l.Namespace != "" && !strings.HasPrefix(p.NS.Name(), l.Namespace+"/") {
 				continue
 			}
 			others++

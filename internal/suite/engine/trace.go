@@ -209,7 +209,7 @@ func (w *world) traceable(ctx context.Context, facts spec.Facts) trace.Lab {
 	state := w.Store().Snapshot()
 	proxier, enforcer := w.env.programs()
 	return trace.Lab{
-		Proxier: proxier, Enforcer: enforcer,
+		Proxier: proxier, Enforcer: enforcer, Namespace: w.namespace,
 		Lab: w.Lab(), Names: facts.Names, Rules: map[string]*ruleset.Ruleset{},
 		Conntrack: func(node string) *observe.Conntrack { return w.env.conntrack[node] },
 		Annotate: func(node string, r *ruleset.Ruleset) error {
