@@ -117,9 +117,14 @@ func (w *wanted) masquerade(node string, flow *observe.Flow) {
 const accepted = 0x10000
 
 // accept works out the marks of policy-calico: the chain of the client's pod and that of the server's pod first take the
-// mark away, and then give it. Packets to a relay do not get there: its rules accept them before.
+// mark away, and then give it. Packets to a relay do not get there: its rules accept them before. What IPVS has
+// translated passes output, as if the node were the sender (ip_vs_nat_xmit, in the kernel's
+// net/netfilter/ipvs/ip_vs_xmit.c).
 func (w *wanted) accept(node string) {
-	const hook = "forward"
+	hook := "forward"
+	if node == w.kind.at && w.mode.virtual {
+		hook = "output"
+	}
 	if node == w.kind.at && w.mode.relays {
 		return
 	}
