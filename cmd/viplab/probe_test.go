@@ -78,6 +78,23 @@ func TestProbe(t *testing.T) {
 	forPrograms(t)
 }
 
+// unread wants a command whose output nobody reads to end without a word, as SIGPIPE ends other programs.
+func unread(t *testing.T, args ...string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	cmd := viplab(t, args...)
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = w, &stderr
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != 141 || stderr.Len() > 0 {
+		t.Errorf("%v ends with %s and says %q", args, cmd.ProcessState, stderr.String())
+	}
+}
+
 // forPrograms checks what probe and conntrack print for programs.
 func forPrograms(t *testing.T) {
 	t.Helper()
@@ -107,6 +124,7 @@ func forPrograms(t *testing.T) {
 	if !found {
 		t.Error("no entry in JSON is that of the client's request")
 	}
+	unread(t, "conntrack", "n1")
 	refused(t, "conntrack n1 -o yaml", `--output: "yaml": want text or json`)
 }
 

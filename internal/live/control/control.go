@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"time"
@@ -72,6 +73,9 @@ type reply struct {
 }
 
 const streams = len(Request{}.Stdio)
+
+// streamNames are the names of the streams in errors.
+var streamNames = [streams]string{"stdin", "stdout", "stderr"}
 
 // cancelLimit is how long a cancelled request may take to end.
 const cancelLimit = 5 * time.Second
@@ -199,6 +203,8 @@ func answer(conn *net.UnixConn, result any, err error) {
 	switch {
 	case errors.As(err, &exit):
 		r.Code = exit.Code
+	case isUnread(err):
+		r.Code = 128 + int(unix.SIGPIPE) // as a shell says of a program that this signal has ended
 	case err != nil:
 		r.Error = err.Error()
 	case result != nil:
@@ -207,6 +213,12 @@ func answer(conn *net.UnixConn, result any, err error) {
 		}
 	}
 	_ = json.NewEncoder(conn).Encode(r)
+}
+
+// isUnread reports whether a command could not write because nobody reads its output any more, as with "| head -1".
+func isUnread(err error) bool {
+	at := (*fs.PathError)(nil)
+	return errors.As(err, &at) && at.Path == streamNames[1] && errors.Is(at.Err, unix.EPIPE)
 }
 
 // receive reads a request and its streams.
@@ -260,7 +272,7 @@ func filesOf(rights []byte) (files [streams]*os.File, err error) {
 		return files, fmt.Errorf("%d streams came with it, want %d", len(fds), streams)
 	}
 	for i, fd := range fds {
-		files[i] = os.NewFile(uintptr(fd), [...]string{"stdin", "stdout", "stderr"}[i])
+		files[i] = os.NewFile(uintptr(fd), streamNames[i])
 	}
 	return files, nil
 }
