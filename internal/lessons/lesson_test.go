@@ -113,6 +113,7 @@ func TestMasked(t *testing.T) {
 	}
 	for _, c := range []struct{ a, b string }{
 		{"web-6d9f7c5b8d-x2x4z  1/1  Running  3s", "web-77bb9d9c9d-aaaaa 1/1 Running   1m12s"},
+		{"eth0 UP a2:4d:eb:5c:03:bc", "eth0 UP fe:0f:79:d5:e5:06"},
 		{"10.0.0.1:43210 > 10.0.0.2:30080", "10.0.0.1:5432 > 10.0.0.2:30080"},
 		{"tcp      6 117 TIME_WAIT sport=46280 dport=80", "tcp 6 7 TIME_WAIT sport=12345 dport=80"},
 		{"   12   720 KUBE-SVC  6    --  *", "    0     0 KUBE-SVC  tcp  --  *"},

@@ -22,6 +22,8 @@ var always = []mask{
 	// Names of pods of a Deployment: two hashes.
 	{regexp.MustCompile(`\b([a-z0-9]+(?:-[a-z0-9]+)*)-[a-z0-9]{8,10}-[a-z0-9]{5}\b`), "$1-HASH"},
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
+	// Before ages: a byte may look like one.
+	{regexp.MustCompile(`\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`), "MAC"},
 	{regexp.MustCompile(`\b(\d+d)?(\d+h)?(\d+m)?\d+s\b|\b\d+[dhm]\b`), "AGE"},
 	// The seconds that a conntrack entry has left.
 	{regexp.MustCompile(`(?m)^ ?(tcp|udp|icmp|sctp) (\d+) \d+ `), "$1 $2 SECONDS "},
