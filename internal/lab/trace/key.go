@@ -144,7 +144,7 @@ func (k key) quoted(p *observe.Packet) bool {
 
 // segment reports whether a TCP header is that of the packet.
 func (k key) segment(t []byte) bool {
-	if len(t) < segmentHeader {
+	if len(t) < segmentHeader || len(k.mark) == 0 {
 		return false
 	}
 	flags := t[13] & (flagSYN | flagRST | flagACK)
