@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/viplab/viplab/internal/suite/expected"
@@ -50,10 +51,11 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if first := p.add(i, verdicts, err); first && r.generated() {
+		result, notTraced := p.result(ctx, b, r.cases[i], verdicts, err)
+		if first := p.add(i, result, verdicts, err); first && r.generated() {
 			return p.shrink(ctx, b, r.cases[i])
 		}
-		return nil
+		return notTraced
 	})
 	if err == nil || errors.Is(err, errCounterexample) {
 		err = nil
@@ -76,15 +78,35 @@ type netpolProgress struct {
 	shown   int // the first case that has not been printed
 	failed  bool
 	tables  []time.Duration
+	traced  atomic.Int64 // cases
+}
+
+// tracedCases is how many failed cases of an enforcer are traced. A run in which everything fails traces the first.
+const tracedCases = 10
+
+// result returns the result of a case on a bench. Wrong cells of the first written cases that fail are traced. Of
+// generated cases only the one that is left after shrinking is.
+func (p *netpolProgress) result(ctx context.Context, b *netpol.Bench, c netpol.Case, verdicts []netpol.Verdict,
+	failed error) (*spec.Result, error) {
+	result := netpol.Result(verdicts, failed, p.expected[p.enforcer.Name()].Of(c.ID))
+	if result.Verdict != spec.Fail || len(verdicts) == 0 || p.flags.outcome || p.generated() ||
+		p.traced.Add(1) > tracedCases {
+		return &result, nil
+	}
+	return &result, p.trace(ctx, b, c, &result, verdicts)
+}
+
+// trace traces wrong cells of a case into the folder of the case and the enforcer.
+func (p *netpolProgress) trace(ctx context.Context, b *netpol.Bench, c netpol.Case, result *spec.Result,
+	verdicts []netpol.Verdict) error {
+	return b.Trace(ctx, result, verdicts, p.flags.out, filepath.Join(c.ID, p.enforcer.Name()))
 }
 
 // add adds the result of a case, and reports whether it is the first that has failed.
-func (p *netpolProgress) add(i int, verdicts []netpol.Verdict, err error) (first bool) {
+func (p *netpolProgress) add(i int, result *spec.Result, verdicts []netpol.Verdict, err error) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.cases[i]
-	compared := netpol.Result(verdicts, err, p.expected[p.enforcer.Name()].Of(c.ID))
-	result := &compared
 	p.results[i] = result
 	if refused := (*netpol.ApplyError)(nil); errors.As(err, &refused) {
 		p.refused = append(p.refused, err.Error())
@@ -105,6 +127,7 @@ func (p *netpolProgress) add(i int, verdicts []netpol.Verdict, err error) (first
 			p.show(&p.texts[i], c, &v, result.Verdict == spec.Known)
 		}
 	}
+	p.listTraces(&p.texts[i], result)
 	for ; p.shown < len(p.results) && p.results[p.shown] != nil; p.shown++ {
 		_, _ = p.texts[p.shown].WriteTo(p.stdout) // SIGPIPE ends the program if the pipe is closed
 	}
@@ -135,6 +158,13 @@ func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict, known bo
 	}
 }
 
+// listTraces names the files with the traces of wrong cells.
+func (r *netpolRun) listTraces(w io.Writer, result *spec.Result) {
+	for _, file := range result.Files {
+		fmt.Fprintf(w, "trace of a wrong cell: %s\n", filepath.Join(r.flags.out, file))
+	}
+}
+
 // errCounterexample ends a run of generated cases early.
 var errCounterexample = errors.New("a counterexample was found")
 
@@ -158,14 +188,17 @@ func (p *netpolProgress) shrink(ctx context.Context, b *netpol.Bench, c netpol.C
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	verdicts, err := b.Judge(ctx, small)
+	result := netpol.Result(verdicts, err, nil)
+	notTraced := p.trace(ctx, b, small, &result, verdicts)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil {
+	if err := errors.Join(err, notTraced); err != nil {
 		fmt.Fprintf(p.stdout, "%s: %v\n", small.ID, err)
 	}
 	for _, v := range verdicts {
 		p.show(p.stdout, small, &v, false)
 	}
+	p.listTraces(p.stdout, &result)
 	fmt.Fprintf(p.stdout, "again: viplab netpol --enforcer %s --ip %s --pods %s --cases %s\n", p.enforcer.Name(),
 		p.options.Stack, p.options.PodNetwork, path)
 	return errCounterexample

@@ -3,11 +3,14 @@
 package netpol_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -99,5 +102,55 @@ func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 				t.Errorf("%s %s: %v, the table of differences shows other cells:\n%s", c.ID, v.Family, err, shown.String())
 			}
 		}
+	}
+}
+
+// A wrong cell is fired again and traced, and the page and the reader get the path of its packet.
+func TestWrongCellsAreTraced(t *testing.T) {
+	deny, err := netpol.Static()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deny = slices.DeleteFunc(deny, func(c netpol.Case) bool { return c.Blocked.Blocked() < 200 })[:1]
+	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN,
+		PodNetwork: lab.Routed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close(t.Context())
+	verdicts, err := b.Judge(t.Context(), deny[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := netpol.Result(verdicts, nil, nil)
+	out := t.TempDir()
+	if err := b.Trace(t.Context(), &r, verdicts, out, "case"); err != nil {
+		t.Fatal(err)
+	}
+	traced := 0
+	for _, p := range r.Probed {
+		if p.Trace == "" {
+			continue
+		}
+		traced++
+		encoded, err := os.ReadFile(filepath.Join(out, p.Trace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := trace.Parse(encoded)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%s: %d traces: %v", p.Row, len(all), err)
+		}
+		from, _, _ := strings.Cut(p.Row, ">")
+		if x := all[0]; x.From != from || x.Outcome != "Reply" || len(x.Walk.Steps) == 0 || x.Reply == nil {
+			t.Errorf("%s: the trace is from %s, has %d steps and ends with %s", p.Row, x.From, len(x.Walk.Steps), x.Outcome)
+		}
+		text, err := os.ReadFile(filepath.Join(out, strings.TrimSuffix(p.Trace, ".json")+".txt"))
+		if err != nil || !strings.Contains(string(text), p.Row+", sent again: Reply by ") {
+			t.Errorf("%s: %v, the text does not begin with what came back:\n%s", p.Row, err, text)
+		}
+	}
+	if traced != 4 {
+		t.Errorf("%d cells are traced, want 4 of %d", traced, len(r.Probed))
 	}
 }

@@ -4,7 +4,6 @@ package netpol
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/viplab/viplab/internal/suite/dice"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // Random returns a case of one to three policies in which any field of the API can be absent, empty or filled. The same
 // seed and number give the same case.
 func Random(seed, number uint64) Case {
-	d := dice{rand.New(rand.NewPCG(seed, number))}
+	d := generator{dice.New(seed, number)}
 	c := Case{ID: fmt.Sprintf("random-%d-%d", seed, number), Priority: spec.P1, NamedPorts: randomNames}
 	for i := range 1 + d.IntN(3) {
 		c.Policies = append(c.Policies, d.policy(i))
@@ -38,62 +38,44 @@ var randomNames = NamedPorts{
 	"z/c": {{"dns", Port{80, corev1.ProtocolUDP}}},
 }
 
-type dice struct{ *rand.Rand }
+type generator struct{ dice.Dice }
 
-// oneOf returns one of the values. A value that occurs more often is more likely.
-func oneOf[T any](d dice, values ...T) T { return values[d.IntN(len(values))] }
-
-// list returns a list that is nil, empty, or has one to most elements.
-func list[T any](d dice, most int, make func() T) []T {
-	switch d.IntN(8) {
-	case 0:
-		return nil
-	case 1:
-		return []T{}
-	}
-	var out []T
-	for range 1 + d.IntN(most) {
-		out = append(out, make())
-	}
-	return out
-}
-
-func (d dice) policy(number int) *networkingv1.NetworkPolicy {
+func (d generator) policy(number int) *networkingv1.NetworkPolicy {
 	const in, out = networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress
 	p := &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespaces[d.IntN(len(Namespaces))], Name: fmt.Sprintf("p%d", number)},
 	}
 	p.Spec.PodSelector = d.podSelector()
-	p.Spec.PolicyTypes = oneOf(d, nil, []networkingv1.PolicyType{in}, []networkingv1.PolicyType{out},
+	p.Spec.PolicyTypes = dice.OneOf(d.Dice, nil, []networkingv1.PolicyType{in}, []networkingv1.PolicyType{out},
 		[]networkingv1.PolicyType{in, out}, []networkingv1.PolicyType{out, in})
-	p.Spec.Ingress = list(d, 3, func() networkingv1.NetworkPolicyIngressRule {
-		return networkingv1.NetworkPolicyIngressRule{From: list(d, 3, d.peer), Ports: d.ports()}
+	p.Spec.Ingress = dice.List(d.Dice, 3, func() networkingv1.NetworkPolicyIngressRule {
+		return networkingv1.NetworkPolicyIngressRule{From: dice.List(d.Dice, 3, d.peer), Ports: d.ports()}
 	})
-	p.Spec.Egress = list(d, 3, func() networkingv1.NetworkPolicyEgressRule {
-		return networkingv1.NetworkPolicyEgressRule{To: list(d, 3, d.peer), Ports: d.ports()}
+	p.Spec.Egress = dice.List(d.Dice, 3, func() networkingv1.NetworkPolicyEgressRule {
+		return networkingv1.NetworkPolicyEgressRule{To: dice.List(d.Dice, 3, d.peer), Ports: d.ports()}
 	})
 	return p
 }
 
-func (d dice) podSelector() metav1.LabelSelector {
+func (d generator) podSelector() metav1.LabelSelector {
 	return d.selector(map[string][]string{"pod": {"a", "b", "c", "d"}, "tier": {"web", "db"}}, "pod", "pod", "tier")
 }
 
-func (d dice) namespaceSelector() metav1.LabelSelector {
+func (d generator) namespaceSelector() metav1.LabelSelector {
 	return d.selector(map[string][]string{
 		"ns": {"x", "y", "z", "w"}, "team": {"red", "blue"}, corev1.LabelMetadataName: {"x", "y", "z"},
 	}, "ns", "ns", "team", corev1.LabelMetadataName)
 }
 
 // selector returns a selector that is empty, or has labels, expressions or both, of these keys and values.
-func (d dice) selector(values map[string][]string, keys ...string) (s metav1.LabelSelector) {
+func (d generator) selector(values map[string][]string, keys ...string) (s metav1.LabelSelector) {
 	shape := d.IntN(6)
 	if shape == 1 || shape == 2 || shape == 5 {
 		s.MatchLabels = map[string]string{}
 		for range 1 + d.IntN(2) {
-			key := oneOf(d, keys...)
-			s.MatchLabels[key] = oneOf(d, values[key]...)
+			key := dice.OneOf(d.Dice, keys...)
+			s.MatchLabels[key] = dice.OneOf(d.Dice, values[key]...)
 		}
 	}
 	if shape >= 3 {
@@ -104,19 +86,19 @@ func (d dice) selector(values map[string][]string, keys ...string) (s metav1.Lab
 	return s
 }
 
-func (d dice) requirement(values map[string][]string, keys []string) metav1.LabelSelectorRequirement {
-	r := metav1.LabelSelectorRequirement{Key: oneOf(d, keys...), Operator: oneOf(d,
+func (d generator) requirement(values map[string][]string, keys []string) metav1.LabelSelectorRequirement {
+	r := metav1.LabelSelectorRequirement{Key: dice.OneOf(d.Dice, keys...), Operator: dice.OneOf(d.Dice,
 		metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
 		metav1.LabelSelectorOpDoesNotExist)}
 	if r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpNotIn {
 		for range 1 + d.IntN(2) {
-			r.Values = append(r.Values, oneOf(d, values[r.Key]...))
+			r.Values = append(r.Values, dice.OneOf(d.Dice, values[r.Key]...))
 		}
 	}
 	return r
 }
 
-func (d dice) peer() networkingv1.NetworkPolicyPeer {
+func (d generator) peer() networkingv1.NetworkPolicyPeer {
 	shape := d.IntN(5)
 	if shape == 0 {
 		return networkingv1.NetworkPolicyPeer{IPBlock: d.block()}
@@ -132,17 +114,17 @@ func (d dice) peer() networkingv1.NetworkPolicyPeer {
 }
 
 // block returns a range around the grid's pods, except up to two narrower ranges.
-func (d dice) block() *networkingv1.IPBlock {
+func (d generator) block() *networkingv1.IPBlock {
 	at := netip.AddrFrom4([4]byte{10, 244, byte(1 + d.IntN(3)), byte(2 + d.IntN(3))})
 	ranges := []int{0, 8, 12, 16, 22, 24, 24, 25, 30, 31, 32, 32} // bits
-	bits := oneOf(d, ranges...)
+	bits := dice.OneOf(d.Dice, ranges...)
 	b := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(at, bits).Masked().String()}
 	if d.IntN(8) == 0 {
 		b.CIDR = netip.PrefixFrom(at, bits).String() // with host bits, as objects of old API servers may have
 	}
 	for range d.IntN(3) {
 		except := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(1 + d.IntN(3)), byte(2 + d.IntN(3))}),
-			oneOf(d, ranges...)).Masked()
+			dice.OneOf(d.Dice, ranges...)).Masked()
 		if except.Bits() > bits && netip.PrefixFrom(at, bits).Masked().Contains(except.Addr()) {
 			b.Except = append(b.Except, except.String())
 		}
@@ -151,8 +133,8 @@ func (d dice) block() *networkingv1.IPBlock {
 }
 
 // ports returns a few ports, and sometimes more than a multiport match of iptables holds.
-func (d dice) ports() []networkingv1.NetworkPolicyPort {
-	out := list(d, 3, d.port)
+func (d generator) ports() []networkingv1.NetworkPolicyPort {
+	out := dice.List(d.Dice, 3, d.port)
 	if len(out) > 0 && d.IntN(12) == 0 {
 		for range 16 {
 			out = append(out, networkingv1.NetworkPolicyPort{Protocol: out[0].Protocol,
@@ -163,19 +145,19 @@ func (d dice) ports() []networkingv1.NetworkPolicyPort {
 	return out
 }
 
-func (d dice) port() (p networkingv1.NetworkPolicyPort) {
-	p.Protocol = oneOf(d, nil, ptr.To(corev1.ProtocolTCP), ptr.To(corev1.ProtocolUDP), ptr.To(corev1.ProtocolTCP),
-		ptr.To(corev1.ProtocolUDP), ptr.To(corev1.ProtocolSCTP))
+func (d generator) port() (p networkingv1.NetworkPolicyPort) {
+	tcp, udp, sctp := corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP
+	p.Protocol = dice.OneOf(d.Dice, nil, &tcp, &udp, &tcp, &udp, &sctp)
 	switch d.IntN(8) {
 	case 0: // all
 	case 1, 2:
-		p.Port = ptr.To(intstr.FromString(oneOf(d, "http", "dns", Ports[0].name(), Ports[3].name(), "nobodys")))
+		p.Port = ptr.To(intstr.FromString(dice.OneOf(d.Dice, "http", "dns", Ports[0].name(), Ports[3].name(), "nobodys")))
 	case 3, 4:
-		first := oneOf[int32](d, 1, 53, 79, 80, 81)
+		first := dice.OneOf[int32](d.Dice, 1, 53, 79, 80, 81)
 		p.Port = ptr.To(intstr.FromInt32(first))
-		p.EndPort = ptr.To(first + oneOf[int32](d, 0, 0, 1, 2, 26, 27, 28, 1000))
+		p.EndPort = ptr.To(first + dice.OneOf[int32](d.Dice, 0, 0, 1, 2, 26, 27, 28, 1000))
 	default:
-		p.Port = ptr.To(intstr.FromInt32(oneOf[int32](d, 80, 80, 81, 81, 79, 8080)))
+		p.Port = ptr.To(intstr.FromInt32(dice.OneOf[int32](d.Dice, 80, 80, 81, 81, 79, 8080)))
 	}
 	return p
 }
