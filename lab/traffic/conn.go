@@ -64,6 +64,13 @@ func (c *Conn) SetPatience(d time.Duration, ifAccepted bool) {
 	c.probe.Patience, c.probe.IfAccepted = d, ifAccepted
 }
 
+// SetFences changes Probe.Fences for the following exchanges: hosts come and go while a connection is open.
+func (c *Conn) SetFences(addrs []netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probe.Fences = addrs
+}
+
 // Close ends the connection: TCP with RST, UDP without a packet.
 func (c *Conn) Close() error {
 	c.mu.Lock()

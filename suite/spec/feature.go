@@ -4,10 +4,14 @@ package spec
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 )
 
 // Feature is the name of a behaviour that a proxier may promise and a scenario may need.
+//
+// Scenarios of your own may need features of your own. Their names begin with a domain: "example.org/dsr". Their kind
+// is Mechanism: proxiers that do not declare them are not judged by these scenarios.
 type Feature string
 
 // Kind classifies features by what it means if a proxier lacks one.
@@ -177,7 +181,7 @@ func (f Feature) Kind() Kind {
 		return Promise
 	case options[f] != "":
 		return Option
-	case slices.Contains(mechanisms, f):
+	case slices.Contains(mechanisms, f), f.own():
 		return Mechanism
 	default:
 		return ""
@@ -187,8 +191,12 @@ func (f Feature) Kind() Kind {
 // Authority returns the URL of the page that leaves an option to implementations. It is empty for other features.
 func (f Feature) Authority() string { return options[f] }
 
-// Known reports whether the feature is one of those in this package.
+// Known reports whether the feature is one of those in this package, or a feature of your own (Feature).
 func (f Feature) Known() bool { return f.Kind() != "" }
+
+var ownPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+/[a-z0-9-]+$`)
+
+func (f Feature) own() bool { return ownPattern.MatchString(string(f)) }
 
 // KindOf returns the kind of a scenario that needs these features, and the authorities (URLs) of the options among
 // them.

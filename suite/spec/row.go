@@ -42,6 +42,10 @@ type Row struct {
 	// Payload is the number of bytes sent in each direction in addition to the greeting.
 	Payload int
 
+	// Rule, if not empty, begins the row's label in place of step, sender and target: the rule of an oracle that the row
+	// follows, as in "external-local/client/nodeport".
+	Rule string
+
 	// Choice, if not empty, names a behaviour that the API leaves to implementations: "an open connection that a new
 	// policy denies". Want lists the allowed outcomes. The report of a pass lists those that occurred.
 	Choice string
@@ -223,7 +227,10 @@ func (r Row) Label(step string) string {
 		VIP: "clusterip", NodePortOf: "nodeport", Ingress: "ingress", HostPort: "host", Literal: "address",
 	}[r.To.Kind]
 	parts := []string{r.From, kind}
-	if step != "" {
+	switch {
+	case r.Rule != "":
+		parts = []string{r.Rule}
+	case step != "":
 		parts = slices.Insert(parts, 0, strings.Trim(notWords.ReplaceAllString(strings.ToLower(step), "-"), "-"))
 	}
 	if r.Protocol() != "tcp" {

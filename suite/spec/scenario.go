@@ -223,7 +223,8 @@ var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 func (s Scenario) Validate() error {
 	switch {
 	case !idPattern.MatchString(s.ID) || len(s.ID) > 63:
-		return fmt.Errorf("scenario %q: the id must be at most 63 characters of lower case words with dashes", s.ID)
+		return fmt.Errorf("scenario %q: the id must be two or more lower case words joined by dashes, at most 63 characters",
+			s.ID)
 	case s.Group == "" || s.Why == "" || s.Priority == "" || s.Source == "":
 		return fmt.Errorf("scenario %s: group, why, priority and source must be given", s.ID)
 	case len(s.Steps) == 0:

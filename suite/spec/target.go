@@ -2,7 +2,10 @@
 
 package spec
 
-import "fmt"
+import (
+	"fmt"
+	"net"
+)
 
 // Target is the destination of a probe, independent of a cluster's actual addresses.
 type Target struct {
@@ -90,6 +93,9 @@ func (t Target) String() string {
 	case Ingress:
 		return fmt.Sprintf("ingress(%s):%d", t.Service, t.Port)
 	case Literal:
+		if t.V4 == "" || t.V6 == "" {
+			return net.JoinHostPort(t.V4+t.V6, fmt.Sprint(t.Port))
+		}
 		return fmt.Sprintf("%s|%s:%d", t.V4, t.V6, t.Port)
 	default:
 		return fmt.Sprintf("%s%s:%d", t.Host, at, t.Port)

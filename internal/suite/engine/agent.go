@@ -4,7 +4,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -37,7 +39,13 @@ type agent struct {
 
 // startAgent starts the program on the node and begins to apply states.
 func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.Node) (*agent, error) {
-	instance, err := program.Start(ctx, node)
+	var instance spec.Instance
+	err := withoutPanic(func() (err error) {
+		if instance, err = program.Start(ctx, node); err == nil && instance == nil {
+			err = errors.New("Start returns neither an instance nor an error")
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: start %s %s: %w", node.Name, role, program.Name(), err)
 	}
@@ -108,14 +116,22 @@ func (a *agent) withhold(ctx context.Context) (resume func(), err error) {
 	return sync.OnceFunc(func() { watch(); <-a.applying }), nil
 }
 
-// apply calls Apply and returns a panic of the program as an error.
-func (a *agent) apply(ctx context.Context, snapshot *store.Snapshot) (err error) {
+func (a *agent) apply(ctx context.Context, snapshot *store.Snapshot) error {
+	return withoutPanic(func() error { return a.instance.Apply(ctx, snapshot) })
+}
+
+func (a *agent) dump(ctx context.Context, w io.Writer) error {
+	return withoutPanic(func() error { return a.instance.Dump(ctx, w) })
+}
+
+// withoutPanic calls a method of a program and returns a panic as an error.
+func withoutPanic(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return a.instance.Apply(ctx, snapshot)
+	return call()
 }
 
 func (a *agent) record(revision uint64, err error) {
@@ -219,7 +235,7 @@ func (a *agent) end(ctx context.Context, limit time.Duration, how string, instan
 	ended := make(chan error, 1)
 	go func() {
 		<-a.done
-		ended <- instance(ctx)
+		ended <- withoutPanic(func() error { return instance(ctx) })
 	}()
 	var err error
 	select {

@@ -82,7 +82,7 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 	for _, n := range w.Lab().Nodes() {
 		for _, f := range w.env.fleets() {
 			if a := f.agent(n.Name()); a != nil {
-				keep(n.Name()+f.rules(), func(b io.Writer) error { return a.instance.Dump(ctx, b) })
+				keep(n.Name()+f.rules(), func(b io.Writer) error { return a.dump(ctx, b) })
 			}
 		}
 		keep(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })

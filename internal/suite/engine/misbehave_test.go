@@ -84,6 +84,7 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 		close string // the error of removing the cluster
 	}{
 		{bad{name: "cannot-start", start: func() error { return errors.New("no such program") }}, "no such program", ""},
+		{bad{name: "panics-at-the-start", start: func() error { panic("index out of range") }}, "index out of range", ""},
 		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }},
 			"index out of range", ""},
 		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }},
@@ -131,5 +132,19 @@ func TestAFailedApplyIsTriedAgain(t *testing.T) {
 		if r.Verdict != spec.Pass {
 			t.Errorf("%s: %s (%s), want pass", id, r.Verdict, r.Reason)
 		}
+	}
+}
+
+// A panic at the end changes no verdict.
+func TestAProxierThatPanicsAtTheEnd(t *testing.T) {
+	b := bad{Proxier: none.New(), name: "panics", stop: func(context.Context) error { panic("index out of range") }}
+	results, err := runAndClose(t, engine.Options{
+		Proxiers: []spec.Proxier{b}, Scenarios: []spec.Scenario{simple("sound-one")},
+	})
+	if err == nil || !strings.Contains(err.Error(), "index out of range") {
+		t.Errorf("taking the cluster down says %v, want the panic", err)
+	}
+	if r := results["sound-one"]; r.Verdict != spec.Pass {
+		t.Errorf("%s (%s), want pass", r.Verdict, r.Reason)
 	}
 }

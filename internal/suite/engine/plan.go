@@ -29,6 +29,8 @@ type Options struct {
 	Enforcer spec.Proxier
 	// Focus limits the run to scenarios whose id it matches. Nil means all.
 	Focus *regexp.Regexp
+	// Skip returns why a scenario is not to run, or "" if it is. Nil skips none.
+	Skip func(spec.Scenario) string
 	// Stack, PodNetwork and Overlay apply to every cluster that is built.
 	Stack      lab.Stack
 	PodNetwork lab.PodNetwork
@@ -54,6 +56,8 @@ type Options struct {
 	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer, for the command that repeats
 	// a failed scenario. Nil means --proxier and --enforcer with their names.
 	Flags func(spec.Proxier) string
+	// Again returns the command that repeats a scenario on a proxier. Nil means "viplab conform" with Flags.
+	Again func(spec.Scenario, spec.Proxier) string
 	// Expect are the known deviations of each proxier, by its name. A proxier without an entry has none.
 	Expect map[string]*expect.Known
 	// Listen, if not nil, is called for every cell that starts or ends, possibly from many goroutines concurrently.
@@ -123,7 +127,7 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.checkFeatures(); err != nil {
+	if err := o.checkPrograms(); err != nil {
 		return nil, err
 	}
 	var cells []*Cell
@@ -164,7 +168,7 @@ func features(programs []spec.Proxier) spec.FeatureSet {
 // another error if that is unknown.
 func cannotRun(ctx context.Context, programs []spec.Proxier, families []lab.Family) error {
 	for _, p := range programs {
-		err := p.Usable(ctx, families...)
+		err := withoutPanic(func() error { return p.Usable(ctx, families...) })
 		var cannot *spec.UnusableError
 		switch {
 		case errors.As(err, &cannot):
@@ -178,6 +182,9 @@ func cannotRun(ctx context.Context, programs []spec.Proxier, families []lab.Fami
 
 // rerunCommand returns the command that repeats one cell, alone, in a cluster of the same kind.
 func (o Options) rerunCommand(s spec.Scenario, p spec.Proxier) string {
+	if o.Again != nil {
+		return o.Again(s, p)
+	}
 	flags := "--proxier " + p.Name()
 	switch {
 	case o.Flags != nil:
@@ -187,6 +194,13 @@ func (o Options) rerunCommand(s spec.Scenario, p spec.Proxier) string {
 	}
 	return fmt.Sprintf("viplab conform %s --focus '^%s$' --ip %s --pods %s --overlay %s", flags, s.ID, o.Stack,
 		o.PodNetwork, o.Overlay)
+}
+
+// Whole returns how many scenarios all shards of the run have together.
+func Whole(o Options) (int, error) {
+	o.Shards = 0
+	all, err := o.selectScenarios()
+	return len(all), err
 }
 
 // selectScenarios sorts the scenarios and keeps those that focus and shard choose.
@@ -212,27 +226,43 @@ func (o Options) selectScenarios() ([]spec.Scenario, error) {
 	return out, nil
 }
 
-// checkFeatures returns an error for a proxier that declares an unknown feature, because a misspelt feature would skip
-// scenarios, and for an enforcer that enforces nothing.
-func (o Options) checkFeatures() error {
-	known := spec.Features(spec.AllFeatures()...)
+// checkPrograms returns an error for a program whose name is no name, for a proxier that declares an unknown feature,
+// because a misspelt feature would skip scenarios, and for an enforcer that enforces nothing.
+func (o Options) checkPrograms() error {
 	var errs []error
-	seen := map[string]bool{}
-	if o.Enforcer != nil && !o.Enforcer.Features()[spec.NetworkPolicy] {
-		errs = append(errs, fmt.Errorf("enforcer %s: does not declare %s", o.Enforcer.Name(), spec.NetworkPolicy))
-	}
-	for _, p := range o.Proxiers {
-		if seen[p.Name()] {
-			errs = append(errs, fmt.Errorf("proxier %s: named twice", p.Name()))
+	if o.Enforcer != nil {
+		errs = append(errs, checkName("enforcer", o.Enforcer.Name()))
+		if !o.Enforcer.Features()[spec.NetworkPolicy] {
+			errs = append(errs, fmt.Errorf("enforcer %s: does not declare %s", o.Enforcer.Name(), spec.NetworkPolicy))
 		}
-		seen[p.Name()] = true
+	}
+	seen := map[string]bool{}
+	for _, p := range o.Proxiers {
+		name := p.Name()
+		errs = append(errs, checkName("proxier", name))
+		if seen[name] {
+			errs = append(errs, fmt.Errorf("proxier %s: named twice", name))
+		}
+		seen[name] = true
 		for _, f := range p.Features().List() {
-			if !known[f] {
-				errs = append(errs, fmt.Errorf("proxier %s: declares unknown feature %q", p.Name(), f))
+			if !f.Known() {
+				errs = append(errs, fmt.Errorf("proxier %s: declares unknown feature %q; a feature of your own has a name "+
+					"such as example.org/%s", name, f, f))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// namePattern is what spec.Proxier documents, and what folders of failures can be named after. Programs of --exec have
+// the names of their files.
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+
+func checkName(role, name string) error {
+	if namePattern.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%s %q: a name consists of lower case letters, digits and dashes", role, name)
 }
 
 // admit decides whether the cell runs. declared are the features of all programs on a node, and unusable is why they
@@ -251,6 +281,11 @@ func (c *Cell) admit(o Options, unusable error, declared spec.FeatureSet) {
 
 // whySkip returns why the scenario does not run on the proxier, empty if it does, and the missing features.
 func (o Options) whySkip(s spec.Scenario, p spec.Proxier, declared spec.FeatureSet) (string, []spec.Feature) {
+	if o.Skip != nil {
+		if reason := o.Skip(s); reason != "" {
+			return reason, nil
+		}
+	}
 	if lack := o.clusterLacks(s); lack != "" {
 		return lack, nil
 	}

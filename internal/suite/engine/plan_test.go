@@ -99,6 +99,10 @@ func TestPlansThatWouldProveNothingAreErrors(t *testing.T) {
 	for want, o := range map[string]engine.Options{
 		"no scenario matches": {Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t),
 			Focus: regexp.MustCompile("^nothing$")},
+		`proxier "../x": a name`: {Proxiers: []spec.Proxier{bad{Proxier: none.New(), name: "../x"}},
+			Scenarios: allScenarios(t)},
+		"a feature of your own has a name such as example.org/dsr": {Scenarios: allScenarios(t),
+			Proxiers: []spec.Proxier{declares{none.New(), "dsr"}}},
 		"named twice":   {Proxiers: []spec.Proxier{none.New(), none.New()}, Scenarios: allScenarios(t)},
 		"written twice": {Proxiers: []spec.Proxier{none.New()}, Scenarios: append(allScenarios(t), allScenarios(t)...)},
 	} {
@@ -125,5 +129,38 @@ func TestShardsCoverEverythingOnce(t *testing.T) {
 		if seen[s.ID] != 1 {
 			t.Errorf("%s is in %d of 3 shards", s.ID, seen[s.ID])
 		}
+	}
+}
+
+// declares is a proxier with one feature.
+type declares struct {
+	spec.Proxier
+	feature spec.Feature
+}
+
+func (d declares) Features() spec.FeatureSet { return spec.Features(d.feature) }
+
+// Scenarios and proxiers of other modules have features of their own.
+func TestAFeatureOfOnesOwn(t *testing.T) {
+	s := simple("needs-dsr")
+	s.Needs = []spec.Feature{"example.org/dsr"}
+	for feature, want := range map[spec.Feature]spec.Verdict{"example.org/dsr": spec.Pass, spec.NodePort: spec.Skip} {
+		r := run(t, engine.Options{
+			Scenarios: []spec.Scenario{s}, Proxiers: []spec.Proxier{declares{none.New(), feature}},
+		})[s.ID]
+		if r.Verdict != want || want == spec.Skip && r.Cause != spec.NotApplicable {
+			t.Errorf("a proxier with %s: %s, %s; want %s", feature, r.Verdict, r.Cause, want)
+		}
+	}
+}
+
+func TestAScenarioIsSkippedForTheReasonGiven(t *testing.T) {
+	results := run(t, engine.Options{
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{simple("sound-one"), simple("sound-two")},
+		Skip: func(s spec.Scenario) string { return map[string]string{"sound-two": "fixed in 1.2"}[s.ID] },
+	})
+	if one, two := results["sound-one"], results["sound-two"]; one.Verdict != spec.Pass || two.Verdict != spec.Skip ||
+		two.Reason != "fixed in 1.2" || two.Cause != spec.NotRun {
+		t.Errorf("%+v\n%+v", one, two)
 	}
 }

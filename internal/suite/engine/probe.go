@@ -176,6 +176,7 @@ func (p *prober) sendKept(ctx context.Context, row spec.Row, probe traffic.Probe
 	ctx, cancel := limited(ctx)
 	defer cancel()
 	k.conn.SetPatience(probe.Patience, probe.IfAccepted)
+	k.conn.SetFences(probe.Fences)
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
 	if err := p.complete(row, o); err != nil {

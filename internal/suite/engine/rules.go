@@ -41,7 +41,7 @@ func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.ClusterConfi
 	if err := env.settle(ctx, env.Store().Snapshot().Revision); err != nil {
 		return err
 	}
-	return env.proxier.agent(node).instance.Dump(ctx, w)
+	return env.proxier.agent(node).dump(ctx, w)
 }
 
 // NodeNames are the names of the nodes of every cluster.
