@@ -71,6 +71,13 @@ type Entry struct {
 	Flaky bool `yaml:"flaky,omitempty"`
 }
 
+// Generated stands for all generated cases (viplab conform --random). An entry for them has rows, whose labels begin
+// with a rule of the oracle. Its rows may hold as well, because a case may need more than its rule to fail.
+const Generated = "random-*"
+
+// MayHold reports whether the scenario or row may hold as well.
+func (e Entry) MayHold() bool { return e.Flaky || e.Scenario == Generated }
+
 // NotReady is the outcome of a program that does not converge.
 const NotReady = "NotReady"
 
@@ -128,6 +135,9 @@ func (e Entry) problems(draft bool) []string {
 	if unexplained(e.Issue) || unexplained(e.Reason) {
 		out = append(out, `it needs a reason, and an issue or "issue: none"`)
 	}
+	if e.Scenario == Generated && len(e.Rows) == 0 {
+		out = append(out, "an entry for generated cases needs rows")
+	}
 	if e.Flaky && e.Issue == "none" {
 		out = append(out, "what is flaky needs an issue")
 	}
@@ -164,7 +174,7 @@ func (f *File) For(r Run, ids []string) (*Known, error) {
 	k := &Known{file: f.name}
 	var errs []error
 	for _, e := range f.Expect {
-		if !slices.Contains(ids, e.Scenario) {
+		if e.Scenario != Generated && !slices.Contains(ids, e.Scenario) {
 			errs = append(errs, fmt.Errorf("%s: there is no scenario %q: remove the entry", f.name, e.Scenario))
 		}
 		if !e.applies(r) {
@@ -216,7 +226,10 @@ func (k *Known) Of(scenario string) []Entry {
 	if k == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(k.entries), func(e Entry) bool { return e.Scenario != scenario })
+	generated := glob(Generated).MatchString(scenario)
+	return slices.DeleteFunc(slices.Clone(k.entries), func(e Entry) bool {
+		return e.Scenario != scenario && (e.Scenario != Generated || !generated)
+	})
 }
 
 // ForWholeScenario reports whether the entry applies to the scenario as a whole, not to rows.
