@@ -5,8 +5,8 @@ package report
 import (
 	"encoding/xml"
 	"fmt"
-	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -72,18 +72,18 @@ func (r Report) WriteJUnit(folder string) error {
 	if err != nil {
 		return fmt.Errorf("encode junit.xml: %w", err)
 	}
-	return os.WriteFile(filepath.Join(folder, "junit.xml"), append([]byte(xml.Header), append(data, '\n')...), 0o644)
+	return WriteFile(filepath.Join(folder, "junit.xml"), append([]byte(xml.Header), append(data, '\n')...))
 }
 
 func (x Result) junit() junitCase {
 	c := junitCase{
-		Name: fmt.Sprintf("%s on %s", x.Scenario, x.Proxier), Class: x.Proxier, Status: x.Verdict,
+		Name: x.Scenario, Class: strings.Trim(x.Proxier+"."+x.Group, "."), Status: x.Verdict,
 		Time: float64(x.TookMS) / 1000,
 		Properties: []junitProperty{
-			{"group", x.scenario.Group}, {"priority", string(x.Priority)}, {"why", x.scenario.Why},
+			{"group", x.Group}, {"priority", string(x.Priority)}, {"why", x.Why},
 		},
 	}
-	for _, f := range x.scenario.Needs {
+	for _, f := range x.Needs {
 		c.Properties = append(c.Properties, junitProperty{"feature", string(f)})
 	}
 	for _, k := range x.Known {

@@ -25,7 +25,7 @@ func (r Report) WriteFailures(w io.Writer, colour bool) error {
 		if colour {
 			title = "\033[31m" + title + "\033[0m"
 		}
-		text := x.scenario.Why + "\n" + x.Reason
+		text := x.Why + "\n" + x.Reason
 		if x.Verdict == spec.Broken {
 			text = "BROKEN (the harness, not the proxier): " + x.Reason
 		}

@@ -30,7 +30,11 @@ func Read(path string) (Report, error) {
 	}
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return Report{}, fmt.Errorf("%s: %w", path, err)
+		return Report{}, fmt.Errorf("%s: it is no report: %w", path, err)
+	}
+	if r.Kind != Kind || r.APIVersion != APIVersion {
+		return Report{}, fmt.Errorf("%s: it is a %q of apiVersion %q; this viplab reads a %s of %s", path, r.Kind,
+			r.APIVersion, Kind, APIVersion)
 	}
 	return r, r.ReadTraces(filepath.Dir(path))
 }
@@ -41,12 +45,13 @@ var weight = map[spec.Verdict]int{spec.Skip: 1, spec.Pass: 2, spec.Known: 3, spe
 // Merge makes one report of several: of runs on other kernels, in other clusters, or of other proxiers. Where a
 // scenario ran on a proxier more than once, what is worst counts, and a skip only if there is nothing else.
 func Merge(reports ...Report) Report {
-	var out Report
+	out := Report{APIVersion: APIVersion, Kind: Kind, Results: []Result{}}
 	var kernels, clusters, versions []string
 	at := map[[2]string]int{}
 	for _, r := range reports {
 		kernels, clusters, versions = append(kernels, r.Kernel), append(clusters, r.Cluster),
 			append(versions, r.Suite.Version)
+		out.Proxiers = append(out.Proxiers, r.Proxiers...) // for their versions
 		for _, x := range r.Results {
 			key := [2]string{x.Proxier, x.Scenario}
 			i, known := at[key]
@@ -69,8 +74,9 @@ func several(texts []string) string {
 	return strings.Join(slices.Compact(texts), "; ")
 }
 
-// sumUp counts the results. Those of one proxier need not stand together.
+// sumUp counts the results. Those of one proxier need not stand together. Proxiers keep their versions.
 func (r *Report) sumUp() {
+	before := r.Proxiers
 	r.Proxiers = []Proxier{}
 	for _, x := range r.Results {
 		r.count(x)
@@ -78,6 +84,9 @@ func (r *Report) sumUp() {
 	for i := range r.Proxiers {
 		p := &r.Proxiers[i]
 		p.Issues, p.Verdict = len(r.issues(p.Name)), p.verdict()
+		if i := slices.IndexFunc(before, func(b Proxier) bool { return b.Name == p.Name }); i >= 0 {
+			p.Version = before[i].Version
+		}
 	}
 	r.Suite.Scenarios = len(r.scenarios())
 }

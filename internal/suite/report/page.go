@@ -127,8 +127,5 @@ func (r Report) WritePageFile(file string, page Page) error {
 	if err := r.WritePage(&b, page); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, b.Bytes(), 0o644)
+	return WriteFile(file, b.Bytes())
 }

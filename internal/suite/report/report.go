@@ -7,33 +7,81 @@ package report
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Report is report.json. Its fields are a contract: tools read them.
+// APIVersion and Kind name the form of report.json. A change that breaks readers changes the version.
+const (
+	APIVersion = "viplab/v1"
+	Kind       = "Report"
+)
+
+// Report is report.json, which docs/schema/report.json describes. Its fields are a contract: tools read them.
 type Report struct {
-	Suite   Suite  `json:"suite"`
-	Kernel  string `json:"kernel"`
-	Cluster string `json:"cluster"` // overlay and why, pod network, families
-	// how long the run took; what was taken together of several says nothing of it
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Date is when the run began, in UTC; of a merged report, when the first one began. It is zero if that is unknown.
+	Date     time.Time `json:"date,omitzero"`
+	Command  string    `json:"command,omitempty"` // quoted for a shell
+	Suite    Suite     `json:"suite"`
+	Kernel   string    `json:"kernel"`
+	Cluster  string    `json:"cluster"` // overlay and why, pod network, families
+	Settings Settings  `json:"settings,omitzero"`
+	// WallMS is how long the run took, in milliseconds; of merged shards, how long the slowest one took.
 	WallMS   int64     `json:"wall_ms,omitempty"`
 	Proxiers []Proxier `json:"proxiers"`
 	Results  []Result  `json:"results"`
+	// Coverage is what generated cases have visited, by proxier. Without --random there is none.
+	Coverage []Coverage `json:"coverage,omitempty"`
 }
 
-// Suite describes the run.
+// Coverage is what the generated cases of a run on one proxier have visited. A count says how often.
+type Coverage struct {
+	Proxier   string `json:"proxier"`
+	Seed      uint64 `json:"seed"`
+	Cases     int    `json:"cases"`
+	States    int    `json:"states"`
+	Histories int    `json:"histories"` // cases with several states
+	Rows      int    `json:"rows"`      // questions asked with packets
+	// Values are the values of the fields of Services, and Pairs is the number of pairs of values of two fields that one
+	// Service had.
+	Values map[string]int `json:"values"`
+	Pairs  int            `json:"pairs"`
+	// Changes are the kinds of changes, and Rules the rules of the oracle that decided answers.
+	Changes map[string]int `json:"changes"`
+	Rules   map[string]int `json:"rules"`
+	// Never lists what was never visited: rules, kinds of changes.
+	Never []string `json:"never"`
+}
+
+// Suite describes what was run.
 type Suite struct {
-	Version   string `json:"version"`
+	Version   string `json:"version"`   // of viplab
 	Scenarios int    `json:"scenarios"` // how many were selected
+	// Shard is the part of the scenarios that ran, "1/4", or the parts that were merged while others are missing:
+	// "1/4,3/4". It is empty if all ran. Whole is how many scenarios all shards have together, and 0 without shards.
+	Shard string `json:"shard,omitempty"`
+	Whole int    `json:"whole,omitempty"`
+}
+
+// Settings are what the flags of the command chose for every cluster, as the flags spell it.
+type Settings struct {
+	IP       string `json:"ip,omitempty"`
+	Pods     string `json:"pods,omitempty"`
+	Overlay  string `json:"overlay,omitempty"`
+	Enforcer string `json:"enforcer,omitempty"`
+	Fault    string `json:"fault,omitempty"`
 }
 
 // Proxier sums up one column of the matrix.
 type Proxier struct {
 	Name string `json:"name"`
+	// Version is that of the program. It is empty if it is unknown.
+	Version string `json:"version,omitempty"`
 	// Verdict is pass (everything that applies passed, but for options that are not offered), partial (what ran passed
 	// or failed as known; something is known, not implemented or not run), fail (something failed or was broken) or
 	// none (nothing ran).
@@ -58,7 +106,10 @@ type Proxier struct {
 type Result struct {
 	Scenario    string         `json:"scenario"`
 	Proxier     string         `json:"proxier"`
+	Group       string         `json:"group,omitempty"`
 	Priority    spec.Priority  `json:"priority"`
+	Why         string         `json:"why,omitempty"`   // what the scenario is about
+	Needs       []spec.Feature `json:"needs,omitempty"` // of the proxier
 	Verdict     spec.Verdict   `json:"verdict"`
 	Reason      string         `json:"reason"`
 	Missing     []spec.Feature `json:"missing"`
@@ -70,24 +121,33 @@ type Result struct {
 	// Probed is what was sent, wanted and seen. Nothing was where a scenario did not run.
 	Probed []spec.Probed `json:"probed,omitempty"`
 
-	scenario spec.Scenario            // zero in a report that was read from a file
-	traces   map[string]*trace.Traced // by Probed.Trace
+	traces map[string]*trace.Traced // by Probed.Trace
 }
 
 // New summarizes results. It lists proxiers and scenarios in the order of their first result.
 func New(version, kernel, cluster string, results []spec.Result) Report {
-	r := Report{Suite: Suite{Version: version}, Kernel: kernel, Cluster: cluster, Results: []Result{}}
+	r := Report{APIVersion: APIVersion, Kind: Kind, Suite: Suite{Version: version}, Kernel: kernel, Cluster: cluster,
+		Results: []Result{}}
 	for _, x := range results {
 		r.Results = append(r.Results, Result{
-			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
+			Scenario: x.Scenario.ID, Proxier: x.Proxier, Group: x.Scenario.Group, Priority: x.Scenario.Priority,
+			Why: x.Scenario.Why, Needs: x.Scenario.Needs, Verdict: x.Verdict,
 			Reason: x.Reason, Cause: x.Cause, TookMS: x.Took.Milliseconds(),
 			Known: x.Known, OmittedRows: x.OmittedRows, Probed: x.Probed,
 			Missing: append([]spec.Feature{}, x.Missing...), Files: append([]string{}, x.Files...), // [] in JSON, not null
-			scenario: x.Scenario,
 		})
 	}
 	r.sumUp()
 	return r
+}
+
+// SetVersion sets the version of a proxier.
+func (r *Report) SetVersion(proxier, version string) {
+	for i := range r.Proxiers {
+		if r.Proxiers[i].Name == proxier {
+			r.Proxiers[i].Version = version
+		}
+	}
 }
 
 func (p Proxier) verdict() string {
@@ -131,8 +191,5 @@ func WriteJSON(file string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", filepath.Base(file), err)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(data, '\n'), 0o644)
+	return WriteFile(file, append(data, '\n'))
 }

@@ -77,7 +77,7 @@ func TestJSONKeepsItsFields(t *testing.T) {
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
-	const contract = `{"suite":{"version":"1.0","scenarios":2},"kernel":"6.1","cluster":"cluster",
+	const contract = `{"apiVersion":"viplab/v1","kind":"Report","suite":{"version":"1.0","scenarios":2},"kernel":"6.1","cluster":"cluster",
 		"proxiers":[{"name":"p","verdict":"pass","passed":1,"known":0,"issues":0,"failed":0,
 		 "skipped":1,"not_applicable":0,"not_offered":1,"not_implemented":0,"not_run":0,"broken":0,"not_asked":0,"took_ms":40}],
 		"results":[
