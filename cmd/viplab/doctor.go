@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/viplab/viplab/internal/lab/confined"
 	"github.com/viplab/viplab/internal/lab/kernel"
 	"github.com/viplab/viplab/lab/sandbox"
 )
@@ -24,7 +26,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor [FEATURE...]",
 		Short: "Show what this machine can do, by trying it in namespaces of its own",
 		Long: `doctor tries each thing that a lab needs in a throwaway network namespace. It prints what is missing,
-which feature needs it, and what to do about it. With names of features, it tries only those.
+which feature needs it, and what to do about it; in a container, a pod of Kubernetes, a node of kind or a job of a CI
+system, what to do there. With names of features, it tries only those.
 
 Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, or if all features of the command line
 work, 1 if not.`,
@@ -69,8 +72,9 @@ func chosen(features []string) ([]kernel.Probe, error) {
 type diagnosis struct {
 	Kernel   string           `json:"kernel"`
 	Rootless bool             `json:"rootless"`
-	Ready    bool             `json:"ready"` // what is required works
-	InVM     []string         `json:"in_vm"` // what needs the virtual machine, because this kernel lacks it
+	Place    confined.Place   `json:"place,omitempty"` // the container that this is, if it is one
+	Ready    bool             `json:"ready"`           // what is required works
+	InVM     []string         `json:"in_vm"`           // what needs the virtual machine, because this kernel lacks it
 	Findings []kernel.Finding `json:"findings"`
 	chosen   bool             // the command line names the features
 }
@@ -78,7 +82,11 @@ type diagnosis struct {
 // diagnose enters a sandbox and tries the probes there. If there is no sandbox, it can only look for programs.
 func diagnose(ctx context.Context, probes []kernel.Probe) diagnosis {
 	home := kernel.Finding{Feature: "sandbox", For: "everything", Required: true, Status: kernel.Has}
-	if err := sandbox.Enter(); err != nil {
+	place, rootless := confined.Here(), os.Getuid() != 0
+	err := sandbox.Enter()
+	if err == nil {
+		rootless = sandbox.Rootless() // in there, everybody is root
+	} else {
 		home.Status, home.Detail = kernel.Lacks, err.Error()
 		if refusal := (*sandbox.UnavailableError)(nil); errors.As(err, &refusal) {
 			home.Detail = fmt.Sprintf("%s: %v: %s", refusal.Step, refusal.Err, refusal.Cause)
@@ -87,7 +95,7 @@ func diagnose(ctx context.Context, probes []kernel.Probe) diagnosis {
 		probes = kernel.Programs(probes)
 	}
 	d := diagnosis{
-		Kernel: kernelRelease(), Rootless: sandbox.Rootless(),
+		Kernel: kernelRelease(), Rootless: rootless, Place: place,
 		Findings: append([]kernel.Finding{home}, kernel.Examine(ctx, probes)...),
 	}
 	d.conclude()
@@ -128,11 +136,16 @@ func (d diagnosis) advice() []string {
 		}
 	}
 	unique := func(s []string) string { return strings.Join(slices.Compact(slices.Sorted(slices.Values(s))), " ") }
+	install, load := "sudo apt-get install ", "sudo modprobe -a "
+	if d.Place != confined.Machine { // containers have no sudo, and no modules
+		install = "apt-get install "
+		load = "on the machine, outside of this container: " + load
+	}
 	if len(packages) > 0 {
-		lines = append(lines, "sudo apt-get install "+unique(packages))
+		lines = append(lines, install+unique(packages))
 	}
 	if len(modules) > 0 {
-		lines = append(lines, "sudo modprobe -a "+unique(modules)+" (or use a kernel that has them: scripts/vm)")
+		lines = append(lines, load+unique(modules)+" (or use a kernel that has them: scripts/vm)")
 	}
 	return lines
 }
@@ -141,6 +154,9 @@ func (d diagnosis) writeTable(w io.Writer) error {
 	user := "as root"
 	if d.Rootless {
 		user = "without root"
+	}
+	if d.Place != confined.Machine {
+		user += ", in " + string(d.Place)
 	}
 	fmt.Fprintf(w, "Linux %s, %s\n\n", d.Kernel, user)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/lab/confined"
 	"github.com/viplab/viplab/internal/lab/kernel"
 )
 
@@ -36,6 +37,23 @@ func TestDoctorTable(t *testing.T) {
 		"  user namespaces: use sudo\n  sudo apt-get install iptables\n  sudo modprobe -a dummy ip_vs ipip (or",
 		"(scripts/vm): overlay ipip; proxier ipvs.\n",
 		"can be judged here: viplab conform.\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
+
+func TestDoctorInAContainer(t *testing.T) {
+	d := sample()
+	d.Place = confined.Pod
+	var out bytes.Buffer
+	if err := d.writeTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Linux 6.1.0, as root, in a pod of Kubernetes\n", "\n  apt-get install iptables\n",
+		"  on the machine, outside of this container: sudo modprobe -a dummy ip_vs ipip (or",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)

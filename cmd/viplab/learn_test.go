@@ -149,7 +149,7 @@ func TestALessonThatCannotRunHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", "") // no program is found
-	refused(t, "learn -f "+folder, "The lesson mine needs", "ipvsadm: not installed", "sudo apt-get install ipvsadm", "--page")
+	refused(t, "learn -f "+folder, "The lesson mine needs", "ipvsadm: not installed", "apt-get install ipvsadm", "--page")
 	refused(t, "learn --lang ko -f "+folder, "레슨 mine에 필요한 것")
 	code, stdout, stderr := outcome(t, "learn", "-f", folder, "--check")
 	if code != 2 {

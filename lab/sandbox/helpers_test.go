@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,6 +32,9 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(helperVariable); name != "" {
 		var err error
 		if passed, err = EnterWith(filesFor(name)); err != nil {
+			if refusal := (*UnavailableError)(nil); errors.As(err, &refusal) {
+				fmt.Fprint(os.Stderr, "a refusal: ")
+			}
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}

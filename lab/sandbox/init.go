@@ -25,7 +25,7 @@ func runInit() int {
 
 	pid, err := startProgram()
 	if err != nil {
-		fmt.Fprint(lifeline, err)
+		_, _ = lifeline.Write(encodeError(err)) // fails if the supervisor is gone
 		return 2
 	}
 	if _, err := io.WriteString(lifeline, ready); err != nil {

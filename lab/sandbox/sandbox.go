@@ -92,11 +92,14 @@ func EnterCommand() string {
 	return prefix
 }
 
-// Main runs the tests inside a sandbox and does not return. Call it from TestMain.
+// Main runs the tests inside a sandbox and does not return. Call it from TestMain. The workers of "go test -fuzz" stay
+// in the sandbox of the process that has started them, which talks to them over descriptors.
 func Main(m interface{ Run() int }) {
-	if err := Enter(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+	if !slices.Contains(os.Args, "-test.fuzzworker") {
+		if err := Enter(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
 	}
 	os.Exit(m.Run())
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/lab/confined"
 )
 
 // nobody is a user that owns nothing.
@@ -285,32 +287,68 @@ func TestRefusalIsExplained(t *testing.T) {
 	}
 }
 
+// What a minimal image, or a container engine, lacks. Refusals of init reach the caller of Enter whole.
+func TestRefusalsOfInit(t *testing.T) {
+	const minimal = `mount -t tmpfs tmpfs "$1"
+for dir in usr proc sys dev tmp; do mkdir "$1/$dir"; mount --rbind "/$dir" "$1/$dir"; done
+for dir in bin sbin lib lib64; do ln -s "usr/$dir" "$1/$dir"; done
+exec chroot "$1" /proc/self/fd/3`
+	const masked = `mount --bind /dev/null /proc/version; exec setpriv --reuid 65534 --regid 65534 --clear-groups /proc/self/fd/3`
+	for _, c := range []struct{ script, step, cure string }{
+		{minimal, "mount tmpfs on /run: no such file or directory", "mkdir /run"},
+		{masked, "mount proc: operation not permitted", "--privileged"},
+	} {
+		if Rootless() && c.script == masked {
+			continue // there is one user only
+		}
+		self, err := os.Open("/proc/self/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer self.Close()
+		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", c.script, "sh", t.TempDir())
+		cmd.Env, cmd.ExtraFiles, cmd.Dir = append(os.Environ(), helperVariable+"=facts"), []*os.File{self}, "/"
+		out, err := cmd.CombinedOutput()
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 2 {
+			t.Errorf("%v: %s", err, out)
+		}
+		for _, want := range []string{"a refusal: ", c.step, c.cure} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("no %q in %q", want, out)
+			}
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		step     string
 		err      error
 		root     bool
+		here     confined.Place
 		settings map[string]string
 		want     []string
 	}{
-		{"no user namespaces", "create namespaces", unix.ENOSPC, false,
+		{"no user namespaces", "create namespaces", unix.ENOSPC, false, confined.Machine,
 			map[string]string{"user/max_user_namespaces": "0"}, []string{"user.max_user_namespaces is 0", "sudo"}},
-		{"Debian's switch", "create namespaces", unix.EPERM, false,
+		{"Debian's switch", "create namespaces", unix.EPERM, false, confined.Machine,
 			map[string]string{"kernel/unprivileged_userns_clone": "0"},
 			[]string{"kernel.unprivileged_userns_clone is 0", "sudo"}},
-		{"Ubuntu's switch", "make mounts private", unix.EACCES, false,
+		{"Ubuntu's switch", "make mounts private", unix.EACCES, false, confined.Machine,
 			map[string]string{"kernel/apparmor_restrict_unprivileged_userns": "1"}, []string{"apparmor", "sudo"}},
-		{"the switches do not bind root", "create namespaces", unix.EPERM, true,
+		{"the switches do not bind root", "create namespaces", unix.EPERM, true, confined.Machine,
 			map[string]string{"user/max_user_namespaces": "0", "kernel/unprivileged_userns_clone": "0"}, []string{"seccomp"}},
-		{"limit", "create namespaces", unix.ENOSPC, true, nil, []string{"limit"}},
-		{"masked proc", "mount proc", unix.EPERM, true, nil, []string{"masked", "systempaths=unconfined"}},
-		{"minimal root", "mount tmpfs on /run", unix.ENOENT, true, nil, []string{"no folder /run", "mkdir /run"}},
-		{"container", "create namespaces", unix.EPERM, true, nil, []string{"seccomp", "--privileged"}},
-		{"kernel without", "create namespaces", unix.EINVAL, true, nil, []string{"built without"}},
+		{"limit", "create namespaces", unix.ENOSPC, true, confined.Machine, nil, []string{"limit"}},
+		{"masked proc", "mount proc", unix.EPERM, true, confined.Machine, nil, []string{"masked", "systempaths=unconfined"}},
+		{"minimal root", "mount tmpfs on /run", unix.ENOENT, true, confined.Machine, nil, []string{"no folder /run", "mkdir /run"}},
+		{"container", "create namespaces", unix.EPERM, true, confined.Machine, nil, []string{"seccomp", "--privileged"}},
+		{"pod", "create namespaces", unix.EPERM, true, confined.Pod, nil, []string{"securityContext: {privileged: true}"}},
+		{"masked proc of a job", "mount proc", unix.EPERM, true, confined.GitHub, nil, []string{"options: --privileged"}},
+		{"kernel without", "create namespaces", unix.EINVAL, true, confined.Machine, nil, []string{"built without"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := explainWith(c.step, c.err, c.root, func(name string) string { return c.settings[name] })
+			err := explainWith(c.step, c.err, c.root, c.here, func(name string) string { return c.settings[name] })
 			if !errors.Is(err, c.err) {
 				t.Errorf("%v does not wrap %v", err, c.err)
 			}
@@ -322,7 +360,7 @@ func TestExplain(t *testing.T) {
 		})
 	}
 	t.Run("a fault that tells nothing more", func(t *testing.T) {
-		err := explainWith("set host name", unix.EIO, true, func(string) string { return "" })
+		err := explainWith("set host name", unix.EIO, true, confined.Machine, func(string) string { return "" })
 		if refusal := (*UnavailableError)(nil); errors.As(err, &refusal) || !errors.Is(err, unix.EIO) {
 			t.Error(err)
 		}

@@ -41,9 +41,9 @@ func supervise(files []*os.File) (int, error) {
 	if err == nil && string(word) != ready {
 		var rest []byte
 		rest, err = io.ReadAll(lifeline)
-		if message := string(word) + string(rest); err == nil && message != "" {
+		if message := append(word, rest...); err == nil && len(message) > 0 {
 			_ = child.Wait() // init has already reported why it ends
-			return 0, errors.New(message)
+			return 0, decodeError(message)
 		}
 	}
 	go forward(signals, child.Process)
