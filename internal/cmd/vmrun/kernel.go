@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/debian"
 )
 
 // kernel is an unpacked Debian kernel package in the cache.
@@ -62,13 +64,13 @@ func findKernel(cache, name string) (kernel, error) {
 // download asks the sources that this machine is configured with, and where they do not have the package (another
 // release, or lists never fetched or out of date) Debian's own with lists kept in the cache. Neither needs root.
 func download(cache, dir string, pattern *regexp.Regexp) (kernel, error) {
-	k, err := apt{}.fetch(dir, pattern)
+	k, err := fetch(debian.Apt{}, dir, pattern)
 	if err == nil {
 		return k, nil
 	}
-	own, ownErr := privateApt(filepath.Join(cache, "apt"))
+	own, ownErr := debian.Own(filepath.Join(cache, "apt"), "amd64")
 	if ownErr == nil {
-		k, ownErr = own.fetch(dir, pattern)
+		k, ownErr = fetch(own, dir, pattern)
 	}
 	if ownErr != nil {
 		return kernel{}, errors.Join(err, ownErr)
@@ -76,46 +78,9 @@ func download(cache, dir string, pattern *regexp.Regexp) (kernel, error) {
 	return k, nil
 }
 
-// apt is a configuration of apt: options for its commands, none for that of the machine.
-type apt struct{ options []string }
-
-// privateApt has Debian 12's sources and keeps its lists in dir.
-func privateApt(dir string) (apt, error) {
-	const sources = `deb http://deb.debian.org/debian bookworm main
-deb http://deb.debian.org/debian-security bookworm-security main
-`
-	list := filepath.Join(dir, "sources.list")
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755),
-		os.WriteFile(list, []byte(sources), 0o644)); err != nil {
-		return apt{}, err
-	}
-	a := apt{options: []string{
-		"-o", "Dir::Etc::SourceList=" + list, "-o", "Dir::Etc::SourceParts=-",
-		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::Cache=" + dir,
-		"-o", "APT::Architecture=amd64", "-o", "APT::Sandbox::User=", "-o", "Acquire::Languages=none",
-		// Ubuntu has Debian's keys in the package debian-archive-keyring; on Debian they are trusted anyway.
-		"-o", "Dir::Etc::TrustedParts=/usr/share/keyrings",
-	}}
-	_, err := a.command("apt-get", "", "update", "-q")
-	return a, err
-}
-
-func (a apt) command(program, dir string, args ...string) ([]byte, error) {
-	cmd := exec.Command(program, append(a.options, args...)...)
-	cmd.Dir = dir
-	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
-	}
-	return out, nil
-}
-
 // fetch downloads and unpacks the newest matching package into dir.
-func (a apt) fetch(dir string, pattern *regexp.Regexp) (kernel, error) {
-	names, err := a.command("apt-cache", "", "pkgnames", "linux-image-6.")
+func fetch(a debian.Apt, dir string, pattern *regexp.Regexp) (kernel, error) {
+	names, err := a.Run("apt-cache", "", "pkgnames", "linux-image-6.")
 	if err != nil {
 		return kernel{}, err
 	}
@@ -126,7 +91,7 @@ func (a apt) fetch(dir string, pattern *regexp.Regexp) (kernel, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return kernel{}, err
 	}
-	if _, err := a.command("apt-get", dir, "download", "-q", "linux-image-"+release); err != nil {
+	if _, err := a.Run("apt-get", dir, "download", "-q", "linux-image-"+release); err != nil {
 		return kernel{}, err
 	}
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
