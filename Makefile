@@ -53,6 +53,15 @@ lessons: build ## run the commands of the lessons, keep what they print, and wri
 	done
 	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go run ./internal/cmd/articles docs/lessons
 
+fuzz: ## fuzz decoders of what people and judged programs write (ARGS='10s FuzzDecode')
+	@scripts/fuzz $(ARGS)
+
+dist: ## make archives, Debian packages, bills of materials and checksums of a release in bin/dist
+	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go run ./internal/cmd/dist $(ARGS) && give_back
+
+image: ## make a container image in bin/image, and judge a scenario in it
+	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go run ./internal/cmd/dist -image -out bin/image $(ARGS) && give_back
+
 lint: ## check the source with golangci-lint and shellcheck
 	@scripts/lint
 
@@ -65,4 +74,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons lint vm clean help
+.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons fuzz dist image lint vm clean help

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,6 +40,9 @@ type conformFlags struct {
 	list       bool
 	fault      string
 	expect     expectFlags
+	random     int
+	seed       uint64
+	time       time.Duration
 
 	kept *live.Sockets // for a cluster that stays; nil without --keep and --keep-failed
 }
@@ -61,6 +65,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
   viplab conform --proxier iptables,iptables-legacy --ip dual --pods routed
   viplab conform --focus '^etp-local-' --out results
   viplab conform --proxier nftables --enforcer policy-nftables
+  viplab conform --random 2000 --time 10m --proxier nftables
   viplab conform --proxier kube-proxy-iptables,kube-proxy-nftables
   viplab conform --exec './my-proxy --kubeconfig {{.Kubeconfig}} --node {{.NodeName}}' --features -nodeport-localhost`,
 		Args: cobra.NoArgs,
@@ -94,6 +99,11 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see which scenarios fail "+
 		"(viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
+	flags.IntVar(&f.random, "random", 0, "judge this many generated states and histories instead of the scenarios; the "+
+		"first one that fails is made as small as possible and printed")
+	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
+	flags.Lookup("seed").DefValue = "another one each time"
+	flags.DurationVar(&f.time, "time", 0, "end --random after this time (default: no limit)")
 	f.expect.add(flags, "those that come with viplab")
 	complete(cmd, "fault", faults.Names()...)
 	return cmd
@@ -140,10 +150,10 @@ func (f *conformFlags) options() (engine.Options, error) {
 	}
 	o.Focus, errs[3] = matching("focus", f.focus)
 	if f.shard != "" {
-		o.Shard, o.Shards, errs[4] = parseShard(f.shard)
+		o.Shard, o.Shards, errs[4] = report.ParseShard(f.shard)
 	}
 	o.Out, errs[5] = filepath.Abs(f.out)
-	return o, errors.Join(f.cluster.set(&o), errs[0], errs[1], inFlag("fault", errs[2]), errs[3],
+	return o, errors.Join(f.cluster.set(&o), f.checkRandom(), errs[0], errs[1], inFlag("fault", errs[2]), errs[3],
 		inFlag("shard", errs[4]), inFlag("out", errs[5]))
 }
 
@@ -154,15 +164,6 @@ func (f *conformFlags) rerunFlags(p spec.Proxier) string {
 		flags += " --fault " + f.fault
 	}
 	return flags
-}
-
-func parseShard(text string) (shard, shards int, err error) {
-	var rest string
-	n, _ := fmt.Sscanf(text+" ", "%d/%d%s", &shard, &shards, &rest)
-	if n != 2 || shard < 1 || shard > shards {
-		return 0, 0, fmt.Errorf("%q: want I/N with 1 <= I <= N, for example 1/4", text)
-	}
-	return shard, shards, nil
 }
 
 // enterSandbox enters the sandbox, and sets the options that are built only there: the scenarios, the expectations, and
@@ -207,6 +208,9 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := prepare(ctx, o.Proxiers, stderr); err != nil {
 		return err
 	}
+	if f.random > 0 {
+		return f.runRandom(ctx, o, stdout, stderr)
+	}
 	programs := o.Proxiers
 	if _, err := f.enterSandbox(ctx, &o); err != nil {
 		return err
@@ -219,9 +223,11 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 		return err
 	}
 	results := report.New(version(), kernelRelease(), run.Note(), run.Results())
-	results.WallMS = time.Since(began).Milliseconds()
 	progress.end()
-	if err := printReport(results, o, stdout); err != nil {
+	if err := f.describe(&results, o, programs, began); err != nil {
+		return err
+	}
+	if err := printReport(results, o.Scenarios, o.Out, stdout); err != nil {
 		return err
 	}
 	if err := f.expect.write(programs, run.Results(), stdout); err != nil {
@@ -237,16 +243,17 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 }
 
 // printReport prints the report and writes it with a page of the scenarios that ran.
-func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
+func printReport(r report.Report, all []spec.Scenario, out string, stdout io.Writer) error {
 	selected := map[string]bool{}
 	for _, x := range r.Results {
 		selected[x.Scenario] = true
 	}
-	page, err := pageOf("viplab: conformance", o.Scenarios, func(id string) bool { return selected[id] })
+	page, err := pageOf("viplab: conformance", all, func(id string) bool { return selected[id] })
 	if err != nil {
 		return err
 	}
-	return writeReport(r, page, o.Out, stdout)
+	addOthers(&page, r.Results)
+	return writeReport(r, page, out, stdout)
 }
 
 // writeReport prints failures and the matrix, and writes report.json, junit.xml and the page into a folder.

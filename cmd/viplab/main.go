@@ -42,7 +42,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true, // conclude prints it, once
 	}
 	root.AddCommand(newConform(), newNetpol(), newE2e(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
-		newDoctor())
+		newMerge(), newCompare(), newMatrix(), newDoctor(), newVersion(), newMan())
 	root.AddCommand(newUp(), newHold(), newDown(), newLs(), newStatus(), newSwitch(), newApply(), newDelete(), newGet(),
 		newExec(), newLogs(), newProbe(), newTrace(), newConntrack(), newCapture(), newLearn())
 	return root
@@ -79,13 +79,4 @@ func conclude(err error) exitCode {
 	}
 	fmt.Fprintln(os.Stderr, "viplab:", err)
 	return 2
-}
-
-// version returns the module's version if the executable was built by "go install ...@version", else the commit.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
 }

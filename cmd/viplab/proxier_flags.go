@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
@@ -28,6 +27,7 @@ type proxierFlags struct {
 	names            []string
 	exec             string
 	name             string
+	execVersion      string
 	features         string
 	kubeProxyVersion string
 	kubeProxyBinary  string
@@ -53,6 +53,7 @@ func (f *proxierFlags) addProxier(cmd *cobra.Command, defaults ...string) {
 		"its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR "+
 		".StateDir")
 	flags.StringVar(&f.name, "name", "", "name of the command of --exec in reports (default: the name of its program)")
+	flags.StringVar(&f.execVersion, "exec-version", "", "version of the command of --exec, for reports")
 	flags.StringVar(&f.features, "features", "",
 		"features that the command of --exec has or lacks: +feature,-feature (default: all but those of a mechanism)")
 	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "",
@@ -104,8 +105,8 @@ func (f *proxierFlags) proxiers() ([]spec.Proxier, error) {
 	if f.given("exec") {
 		p, err := f.command()
 		found, errs = append(found, p), append(errs, err)
-	} else if f.name != "" || f.features != "" {
-		errs = append(errs, errors.New("--name and --features require --exec"))
+	} else if f.name != "" || f.features != "" || f.execVersion != "" {
+		errs = append(errs, errors.New("--name, --features and --exec-version require --exec"))
 	}
 	if f.given("detect-local-mode") && !slices.ContainsFunc(found, isKubeProxy) {
 		errs = append(errs, errors.New("--detect-local-mode is for kube-proxy: --proxier "+kubeProxyPrefix+"iptables"))
@@ -158,13 +159,7 @@ func program(line string, c exec.Command) (spec.Proxier, error) {
 
 // quoted returns the arguments that select one of the proxiers, quoted for a shell.
 func (f *proxierFlags) quoted(p spec.Proxier) string {
-	words := f.arguments(p)
-	for i, word := range words {
-		if quoted, err := syntax.Quote(word, syntax.LangPOSIX); err == nil {
-			words[i] = quoted
-		}
-	}
-	return strings.Join(words, " ")
+	return quoted(f.arguments(p))
 }
 
 // arguments returns the flags that select one of the proxiers and the enforcer beside it.
@@ -175,6 +170,9 @@ func (f *proxierFlags) arguments(p spec.Proxier) []string {
 		flags = []string{"--exec", f.exec, "--name", f.name}
 		if f.features != "" {
 			flags = append(flags, "--features", f.features)
+		}
+		if f.execVersion != "" {
+			flags = append(flags, "--exec-version", f.execVersion)
 		}
 	case !isKubeProxy(p):
 	case f.kubeProxyBinary != "":

@@ -73,7 +73,7 @@ func TestMistakesInWhatToJudge(t *testing.T) {
 		{[]string{"--exec", "/bin/p", "--features", "-sctps"}, `unknown feature "sctps"`},
 		{[]string{"--exec", "/bin/p", "--features", "sctp"}, "want +sctp or -sctp"},
 		{[]string{"--enforcer", "calico"}, `unknown enforcer "calico": there are policy-nftables`},
-		{[]string{"--name", "mine"}, "--name and --features require --exec"},
+		{[]string{"--name", "mine"}, "--name, --features and --exec-version require --exec"},
 		{[]string{"--detect-local-mode", "NodeCIDR"}, "--detect-local-mode is for kube-proxy"},
 		{[]string{"--proxier", "kube-proxy-ipvs", "--detect-local-mode", "x"}, `local detection "x": want one of`},
 	} {

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// describe adds to a report when the run began, its command and settings, and the versions of its proxiers.
+func (f *conformFlags) describe(r *report.Report, o engine.Options, programs []spec.Proxier, began time.Time) error {
+	r.Date, r.Command, r.WallMS = began.UTC().Truncate(time.Second), commandLine(), time.Since(began).Milliseconds()
+	r.Settings = report.Settings{IP: f.cluster.ip, Pods: f.cluster.pods, Overlay: f.cluster.overlay, Fault: f.fault,
+		Enforcer: f.proxiers.enforcerName}
+	if o.Shards > 0 {
+		whole, err := engine.Whole(o)
+		if err != nil {
+			return err
+		}
+		r.Suite.Shard, r.Suite.Whole = f.shard, whole
+	}
+	for _, p := range programs {
+		r.SetVersion(p.Name(), f.proxiers.version(p))
+	}
+	return nil
+}
+
+// version returns the version of a proxier, or an empty text if it is unknown.
+func (f *proxierFlags) version(p spec.Proxier) string {
+	_, release, _, isKubeProxy := kubeproxy.Release(p)
+	switch {
+	case isKubeProxy:
+		return release
+	case f.given("exec") && p.Name() == f.name:
+		return f.execVersion
+	default:
+		return version()
+	}
+}
+
+// commandLine returns the command of this process, quoted for a shell.
+func commandLine() string { return quoted(append([]string{"viplab"}, os.Args[1:]...)) }
+
+// quoted returns words as a shell takes them.
+func quoted(words []string) string {
+	out := make([]string, len(words))
+	for i, word := range words {
+		text, err := syntax.Quote(word, syntax.LangPOSIX)
+		if err != nil { // a word that no shell can take, with a zero byte
+			text = word
+		}
+		out[i] = text
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/suite/report"
+)
+
+func TestConformJudgesGeneratedCases(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	code, stdout, stderr := outcome(t, "conform", "--random", "8", "--seed", "5", "--ip", "4", "--proxier", "nftables",
+		"--out", folder)
+	if code != 0 || !strings.Contains(stdout, "nftables: seed 5: 8 cases, ") {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	r, err := report.Read(folder)
+	if err != nil || len(r.Coverage) != 1 {
+		t.Fatalf("%v: %+v", err, r.Coverage)
+	}
+	if c := r.Coverage[0]; c.Cases != 8 || c.States < 8 || c.Rows < 100 || len(c.Rules) == 0 || len(c.Never) == 0 {
+		t.Errorf("coverage %+v", c)
+	}
+}
+
+// A failure is kept whenever the run ends, and the next run begins with it.
+func TestAnInterruptedRunKeepsItsFailure(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	args := []string{"conform", "--seed", "5", "--ip", "4", "--proxier", "nftables", "--fault", "udp-ports-lost",
+		"--out", folder}
+	cmd := viplab(t, append(args, "--random", "8")...)
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ""
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		if name, _, is := strings.Cut(lines.Text(), " fails; it is made smaller, "); is && id == "" {
+			_, id, _ = strings.Cut(name, ": ")
+			if err := cmd.Process.Signal(unix.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // by the interrupt
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(stdout.String(), id+" fails.") || id == "" {
+		t.Fatalf("exit code %d, want 1, and %q:\n%s", code, id, stdout.String())
+	}
+	if kept, err := filepath.Glob(filepath.Join(folder, "random", "nftables", id+".*")); err != nil || len(kept) != 2 {
+		t.Fatalf("%v: kept %v, want two files of %s", err, kept, id)
+	}
+	code, again, problem := outcome(t, append(args, "--random", "1", "--time", "1s")...)
+	if code != 1 || !strings.Contains(again, "nftables: "+id+" fails.") {
+		t.Errorf("exit code %d; the next run must begin with %s:\n%s%s", code, id, again, problem)
+	}
+}
+
+func TestFlagsOfGeneratedCases(t *testing.T) {
+	t.Parallel()
+	refused(t, "conform --random -1", "--random: -1")
+	refused(t, "conform --seed 3", "--random N")
+	refused(t, "conform --random 5 --focus ^hairpin", "--focus")
+	refused(t, "conform --random 5 --time -1s", "--time: -1s")
+}
