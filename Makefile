@@ -42,6 +42,7 @@ policydiff: build ## compare verdicts on network policies with cyclonus, and wit
 	@mkdir -p viplab-out
 	@bin/policydiff -write viplab-out/cyclonus.json $(ARGS)
 	@bin/viplab netpol --cases viplab-out/cyclonus.json
+	@bin/policydiff -packets
 
 pages: ## drive the pages in Chromium, and check them with axe-core, which needs npm
 	@scripts/pages

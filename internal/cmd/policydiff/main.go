@@ -3,7 +3,8 @@
 // Command policydiff compares the oracle of network policies with that of cyclonus
 // (github.com/mattfenwick/cyclonus), which is built from its module. Both judge every connection of all cases that
 // cyclonus generates, and of generated cases of viplab. -write makes a file of cyclonus' cases, with its verdicts, for
-// "viplab netpol --cases".
+// "viplab netpol --cases". -packets plays those of its cases that change pods or namespaces, which such a file cannot
+// have, with packets.
 package main
 
 import (
@@ -18,12 +19,15 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/sandbox"
 )
 
 type options struct {
 	seed  uint64
 	cases int
 	write string
+
+	packets bool
 }
 
 func main() {
@@ -31,6 +35,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of viplab's generated cases")
 	flag.IntVar(&o.cases, "cases", 10000, "number of viplab's generated cases")
 	flag.StringVar(&o.write, "write", "", "file to write cyclonus' cases to, for viplab netpol --cases")
+	flag.BoolVar(&o.packets, "packets", false, "instead, send packets in cyclonus' cases that change pods or namespaces")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	agree, err := compare(ctx, o)
@@ -48,6 +53,12 @@ func main() {
 func compare(ctx context.Context, o options) (agree bool, err error) {
 	if err := cyclonus.Build(ctx, os.Stderr); err != nil {
 		return false, err
+	}
+	if o.packets {
+		if err := sandbox.Enter(); err != nil {
+			return false, err
+		}
+		return packets(ctx)
 	}
 	began := time.Now()
 	j := &judge{out: os.Stdout, met: map[string]int{}}
