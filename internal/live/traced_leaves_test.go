@@ -81,9 +81,13 @@ func (l *tracedLab) counts(t *testing.T, m mode) {
 	arrived := uint64(0)
 	e := l.evidence(t, "tcp")
 	first := observe.Tuple{Src: r.Source, Dst: r.Address}
+	flow := e.flow("n1", first)
+	if flow == nil {
+		t.Fatalf("n1 does not track %s > %s", r.Source, r.Address)
+	}
 	for _, p := range e.frames["n1"] {
 		now := observe.Tuple{Src: p.inner.Src, Dst: p.inner.Dst}
-		if p.device == "eth0" && p.direction == "in" && (now == first || now == e.flow("n1", first).Reply) {
+		if p.device == "eth0" && p.direction == "in" && (now == first || now == flow.Reply) {
 			arrived++
 		}
 	}

@@ -63,6 +63,14 @@ type tracedLab struct {
 	calico   bool // the enforcer is policy-calico
 }
 
+// longMemory makes connection tracking keep the entries of connections that have ended, by default for 3 or 10 seconds
+// (Documentation/networking/nf_conntrack-sysctl.rst). On a busy machine a test reads them later.
+var longMemory = []netns.Setting{
+	{Key: "net.netfilter.nf_conntrack_tcp_timeout_close", Value: "600"},
+	{Key: "net.netfilter.nf_conntrack_sctp_timeout_closed", Value: "600", Optional: true},
+	{Key: "net.netfilter.nf_conntrack_sctp_timeout_shutdown_ack_sent", Value: "600", Optional: true},
+}
+
 // newTracedLab starts a lab with two nodes and the pods and Services of testdata/trace.yaml, for a test that runs beside
 // others. It skips the test if the kernel cannot do the overlay.
 func newTracedLab(t *testing.T, enforcer spec.Proxier, overlay ...lab.Overlay) *tracedLab {
@@ -98,6 +106,9 @@ func newTracedLab(t *testing.T, enforcer spec.Proxier, overlay ...lab.Overlay) *
 	t.Cleanup(func() { listener.Close() })
 	go control.Serve(t.Context(), listener, l.handle)
 	network := l.standing.Cluster().Lab()
+	for _, n := range network.Nodes() {
+		Must(t, n.SetSysctls(longMemory...))
+	}
 	if noSCTP == nil {
 		p := network.Pod(far)
 		s, err := sctp.Serve(p.NS, far, p.Addrs(), 1320)
@@ -148,13 +159,14 @@ func (l *tracedLab) run(t *testing.T, name string) {
 	Must(t, l.standing.Switch(Within(t), p))
 }
 
-// do asks the lab for something, as a command does.
+// do asks the lab for something, as a command does. It waits as long as the test may take: on a busy machine, a trace of
+// a packet that is never answered takes longer than a minute.
 func (l *tracedLab) do(t *testing.T, command string, args, result any) {
 	t.Helper()
 	nowhere, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	Must(t, err)
 	defer nowhere.Close()
-	Must(t, control.Do(Within(t), l.socket, control.Request{
+	Must(t, control.Do(t.Context(), l.socket, control.Request{
 		Command: command, Args: args, Stdio: [3]*os.File{nowhere, nowhere, os.Stderr}, Result: result,
 	}))
 }
