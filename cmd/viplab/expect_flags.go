@@ -65,9 +65,9 @@ func (f *expectFlags) read() (*expect.File, error) {
 	return file, err
 }
 
-// known returns the expectations for the proxiers of a run, by proxier name. Their scenarios are among ids. Without
-// --expect, they are those that preset returns for a program.
-func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags, ids []string,
+// known returns the expectations for the proxiers of a run, by proxier name. Their scenarios are among ids,
+// which is called only if there are any. Without --expect, they are those that preset returns for a program.
+func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags, ids func() ([]string, error),
 	preset func(program string) (*expect.File, error)) (map[string]*expect.Known, error) {
 	if f.file == noExpectations {
 		return nil, nil
@@ -91,7 +91,10 @@ func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags, ids [
 		}
 		if err == nil && file != nil {
 			used = true
-			out[p.Name()], err = file.For(run, ids)
+			var all []string
+			if all, err = ids(); err == nil {
+				out[p.Name()], err = file.For(run, all)
+			}
 		}
 		if err != nil {
 			return nil, inFlag("expect", err)

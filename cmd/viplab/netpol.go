@@ -168,7 +168,7 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	all, err := f.load()
 	check("cases", err)
 	if err == nil {
-		ids := each(all, func(c netpol.Case) string { return c.ID })
+		ids := func() ([]string, error) { return each(all, func(c netpol.Case) string { return c.ID }), nil }
 		r.expected, err = f.expect.known(r.enforcers, f.cluster, ids, func(string) (*expect.File, error) { return nil, nil })
 		errs = append(errs, err)
 	}
