@@ -159,8 +159,8 @@ func (l *tracedLab) run(t *testing.T, name string) {
 	Must(t, l.standing.Switch(Within(t), p))
 }
 
-// do asks the lab for something, as a command does. It waits as long as the test may take: on a busy machine, a trace of
-// a packet that is never answered takes longer than a minute.
+// do asks the lab for something, as a command does. It waits as long as the test may take: on a busy machine, a trace
+// of a packet that is never answered takes longer than a minute.
 func (l *tracedLab) do(t *testing.T, command string, args, result any) {
 	t.Helper()
 	nowhere, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
