@@ -152,6 +152,19 @@ func (s Stack) Families() []Family {
 	}
 }
 
+// StackOf returns the stack of IP families. None means both. The error names families that no lab has together.
+func StackOf(families ...Family) (Stack, error) {
+	if len(families) == 0 {
+		return Dual, nil
+	}
+	for _, s := range []Stack{IPv4, IPv6, Dual} {
+		if slices.Equal(families, s.Families()) {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("IP families %v: want V4, V6, or V4 and V6", families)
+}
+
 // String returns "4", "6" or "dual", the words that ParseStack reads.
 func (s Stack) String() string { return stacks.name(s) }
 

@@ -39,6 +39,9 @@ func New(name string, settings ...Setting) (*NS, error) {
 	ns := &NS{name: name, handle: netns.None(), wire: wire{fd: -1}}
 	err := away(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			if err == unix.EPERM {
+				err = fmt.Errorf("%w (root may, and so may any user in a sandbox: see lab/sandbox)", err)
+			}
 			return fmt.Errorf("create network namespace: %w", err)
 		}
 		return ns.open(settings)
