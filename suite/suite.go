@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suite judges implementations of Service virtual IPs and of NetworkPolicy in an ordinary Go test.
-// RunConformance runs scenarios on proxiers and reports each verdict as a subtest. Package spec defines proxiers and
-// scenarios, and package scenarios holds the catalogue.
+// Package suite judges implementations of Service virtual IPs and of NetworkPolicy in an ordinary Go test:
+//
+//	func TestMain(m *testing.M) { labtest.Main(m) }
+//
+//	func TestConformance(t *testing.T) {
+//		suite.RunConformance(t, suite.Options{Proxiers: []spec.Proxier{myproxy.New()}, Version: myproxy.Version})
+//	}
+//
+// Package spec is the vocabulary: it defines proxiers and scenarios. Package scenarios holds the catalogue.
 package suite
 
 import (
@@ -11,47 +17,57 @@ import (
 	"testing"
 
 	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/lab/labtest"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Options select the scenarios, the proxiers and the kind of cluster.
-type Options = engine.Options
-
-// Event is passed to Options.Listen whenever a scenario starts or ends.
-type Event = engine.Event
-
-// Cell is one scenario on one proxier.
-type Cell = engine.Cell
-
-// RunConformance runs the scenarios of the options on their proxiers, many concurrently, and reports the verdict of
-// each as the subtest "PROXIER/SCENARIO". It returns all results. The caller's TestMain must be sandbox.Main, or the
-// test must run as root in namespaces of its own. Options.Focus limits what runs; the flag -run only limits what is
-// reported.
-func RunConformance(t *testing.T, o Options) []spec.Result {
+// RunConformance judges the proxiers and reports the verdict of each scenario as a subtest, whose name is the
+// scenario's id: "TestConformance/clusterip-tcp". With several proxiers it is "TestConformance/PROXIER/ID". The flags
+// -run and -skip choose what runs: -run 'TestConformance/^clusterip-' runs these scenarios alone. All that are chosen
+// run concurrently, as far as they can share clusters.
+//
+// A scenario whose needs the proxier does not declare is skipped, with the reason, and so is one of Options.Skip. One
+// that fails as Options.Expect foresees passes, and its log says so. If no scenario runs at all, the test fails: nothing
+// would be proved.
+//
+// RunConformance returns at once. The scenarios run after the caller has returned, as parallel subtests do, and then
+// report.json, junit.xml and report.html are written to Options.Out. So call it last, and do what belongs to the end in
+// t.Cleanup before.
+//
+// It needs what package labtest needs: a TestMain that calls labtest.Main, or root.
+func RunConformance(t *testing.T, o Options) {
 	t.Helper()
-	cells, err := engine.Plan(t.Context(), o)
+	labtest.Require(t)
+	if o.Out == "" {
+		o.Out = t.ArtifactDir()
+	}
+	options, err := o.engine(t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := engine.NewRun(cells, o)
-	go run.Do(t.Context())
+	cells, err := plan(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chosen []*engine.Cell
 	for _, c := range cells {
-		t.Run(c.Proxier.Name()+"/"+c.Scenario.ID, func(t *testing.T) { report(t, c) })
+		t.Run(o.subtest(c.Scenario.ID, c.Proxier.Name()), func(t *testing.T) {
+			// Of the subtests, those that -run and -skip choose get here. Parallel subtests wait until their parent returns.
+			chosen = append(chosen, c)
+			t.Parallel()
+			judge(t, c)
+		})
 	}
-	results := run.Results()
-	if err := run.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
+	if len(chosen) == 0 {
+		t.Skip("-run and -skip choose none of the scenarios")
 	}
-	for _, r := range results {
-		if r.Verdict != spec.Skip {
-			return results
-		}
-	}
-	t.Error("no scenario ran: nothing is proved")
-	return results
+	r := newRunning(options, chosen, o.Version)
+	go r.run.Do(t.Context())
+	t.Cleanup(func() { r.finish(context.WithoutCancel(t.Context()), t) })
 }
 
-func report(t *testing.T, c *engine.Cell) {
+// judge waits for a cell and reports its verdict.
+func judge(t *testing.T, c *engine.Cell) {
 	r, err := c.Wait(t.Context())
 	switch {
 	case err != nil:

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package suite_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/proxiers/none"
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/suite"
+	"github.com/viplab/viplab/suite/expect"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// named returns scenarios of the catalogue.
+func named(t *testing.T, ids ...string) (out []spec.Scenario) {
+	t.Helper()
+	all, err := scenarios.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		for _, s := range all {
+			if s.ID == id {
+				out = append(out, s)
+			}
+		}
+	}
+	if len(out) != len(ids) {
+		t.Fatalf("%d of the scenarios %v exist", len(out), ids)
+	}
+	return out
+}
+
+// options judge the proxier none, which serves nothing: it keeps the rules of allocation, which are the API's, and
+// fails where an answer is wanted, as the expectation foresees.
+func options(t *testing.T, out string) suite.Options {
+	known, err := expect.Parse("known.yaml", []byte(`
+proxier: none
+expect:
+- {scenario: clusterip-every-node, got: Unreachable, issue: none, reason: it serves nothing}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := named(t, "base-external-to-pod-ip")[0]
+	own.ID, own.Group = "own-base", "own"
+	return suite.Options{
+		Proxiers:  []spec.Proxier{none.New()},
+		Version:   "v1.2.3",
+		Scenarios: named(t, "nodeport-allocation-rules", "clusterip-every-node", "hairpin-clusterip"),
+		Own:       []spec.Scenario{own},
+		Skip:      map[string]string{"hairpin-clusterip": "mended in v1.3"},
+		Expect:    []*expect.File{known},
+		Out:       out,
+	}
+}
+
+func TestRunConformance(t *testing.T) {
+	out := t.TempDir()
+	t.Run("subtests", func(t *testing.T) { suite.RunConformance(t, options(t, out)) })
+	r, err := report.Read(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]spec.Verdict{"nodeport-allocation-rules": spec.Pass, "own-base": spec.Pass,
+		"clusterip-every-node": spec.Known, "hairpin-clusterip": spec.Skip}
+	for _, x := range r.Results {
+		if want[x.Scenario] != x.Verdict {
+			t.Errorf("%s: %s (%s), want %s", x.Scenario, x.Verdict, x.Reason, want[x.Scenario])
+		}
+		delete(want, x.Scenario)
+	}
+	if len(want) > 0 || r.Proxiers[0].Version != "v1.2.3" {
+		t.Errorf("missing %v, version %q", want, r.Proxiers[0].Version)
+	}
+	for _, file := range []string{"junit.xml", "report.html"} {
+		if info, err := os.Stat(filepath.Join(out, file)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// TestChosenByName runs this binary with -run, as "go test -run" does.
+func TestChosenByName(t *testing.T) {
+	out := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v",
+		"-test.run", "^TestForOtherProcesses$/^own-base$")
+	cmd.Env = append(os.Environ(), "VIPLAB_SUITE_OUT="+out)
+	text, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "--- PASS: TestForOtherProcesses/own-base") {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	r, err := report.Read(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Results) != 1 || r.Results[0].Scenario != "own-base" {
+		t.Errorf("%+v, want the scenario that -run chooses", r.Results)
+	}
+}
+
+func TestForOtherProcesses(t *testing.T) {
+	out := os.Getenv("VIPLAB_SUITE_OUT")
+	if out == "" {
+		t.Skip("TestChosenByName runs it")
+	}
+	suite.RunConformance(t, options(t, out))
+}
