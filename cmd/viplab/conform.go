@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -99,11 +98,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see which scenarios fail "+
 		"(viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
-	flags.IntVar(&f.random, "random", 0, "judge this many generated states and histories instead of the scenarios; the "+
-		"first one that fails is made as small as possible and printed")
-	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
-	flags.Lookup("seed").DefValue = "another one each time"
-	flags.DurationVar(&f.time, "time", 0, "end --random after this time (default: no limit)")
+	f.addRandom(flags)
 	f.expect.add(flags, "those that come with viplab")
 	complete(cmd, "fault", faults.Names()...)
 	return cmd

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"path/filepath"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/internal/suite/engine"
@@ -26,6 +29,15 @@ func (f *conformFlags) shrinkTime() time.Duration {
 		limit = min(limit, f.time)
 	}
 	return limit
+}
+
+// addRandom adds the flags of generated cases.
+func (f *conformFlags) addRandom(flags *pflag.FlagSet) {
+	flags.IntVar(&f.random, "random", 0, "judge this many generated states and histories instead of the scenarios; the "+
+		"first one that fails is made as small as possible and printed")
+	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
+	flags.Lookup("seed").DefValue = "another one each time"
+	flags.DurationVar(&f.time, "time", 0, "end --random after this time (default: no limit)")
 }
 
 // checkRandom checks the flags of generated cases.

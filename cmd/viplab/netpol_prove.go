@@ -43,7 +43,7 @@ func (r *netpolRun) prove(ctx context.Context) error {
 	f := r.flags
 	o := prove.Options{Faults: r.proved, Only: r.only, Parallel: f.parallel, Listen: printTrials(r.progress)}
 	o.Run = func(ctx context.Context, job prove.Job) (prove.Outcome, error) {
-		return outcomeOf(ctx, f.arguments(job)...)
+		return outcomeOf[prove.Outcome](ctx, f.arguments(job)...)
 	}
 	o.Scenarios = each(r.cases, func(c netpol.Case) spec.Scenario {
 		return spec.Scenario{ID: c.ID, Priority: c.Priority}

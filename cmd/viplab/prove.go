@@ -32,6 +32,7 @@ type proveFlags struct {
 	out        string
 	everything bool
 	list       bool
+	random     randomFlags
 }
 
 func newProve() *cobra.Command {
@@ -44,6 +45,9 @@ the state of the cluster as a proxier sees it, what it writes to iptables-restor
 of the kernel, or the node beside it. A fault is caught if each scenario that it names fails with it and passes
 without it. prove prints which scenarios caught which fault, and writes prove.json into the output folder.
 
+With --random, generated cases (docs/random.md) search for each fault instead. prove prints how many cases and how
+long the search took, and writes search.json.
+
 To see one fault at work, with the evidence of its failures: viplab conform --fault NAME --focus SCENARIO
 
 Exit code: 0 all faults were caught, and every scenario has one; 1 a fault survived, or a scenario has none; 2 the
@@ -52,7 +56,8 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
   viplab prove --list
   viplab prove --focus '^etp-local-'
   viplab prove --fault '^no-masquerade$' --proxier iptables,iptables-legacy,kube-proxy-iptables
-  viplab prove --fault '^endpoint-forgotten$' --everything`,
+  viplab prove --fault '^endpoint-forgotten$' --everything
+  viplab prove --random 2000 --seed 1 --time 10m --proxier nftables`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, programs, err := f.options()
@@ -61,6 +66,8 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 				return err
 			case f.list:
 				return f.listFaults(cmd.OutOrStdout(), o, programs)
+			case f.random.cases > 0:
+				return f.search(cmd.Context(), o, programs, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			return f.prove(cmd.Context(), o, programs, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -74,6 +81,7 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 	flags.BoolVar(&f.everything, "everything", false,
 		"run all scenarios with each fault, to see which fail beside those that it names")
 	flags.BoolVar(&f.list, "list", false, "list the faults that the other flags choose instead of putting them in")
+	f.random.add(flags)
 	complete(cmd, "fault", faults.Names()...)
 	return cmd
 }
@@ -122,7 +130,7 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 // options checks all flags before anything is started, and reports every mistake at once.
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	o := prove.Options{Everything: f.everything, Parallel: 2 * runtime.GOMAXPROCS(0)}
-	var errs [8]error
+	var errs [9]error
 	var run engine.Options
 	errs[0] = f.cluster.set(&run)
 	o.Stack = run.Stack
@@ -134,6 +142,7 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	o.Focus, errs[5] = matching("focus", f.focus)
 	o.Only, errs[6] = matching("fault", f.fault)
 	f.out, errs[7] = filepath.Abs(f.out)
+	errs[8] = f.random.check(f)
 	if err := errors.Join(errs[:]...); err != nil {
 		return o, nil, err
 	}
@@ -149,7 +158,7 @@ func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec
 	}
 	o.Run = func(ctx context.Context, job prove.Job) (prove.Outcome, error) {
 		p := programs[slices.Index(o.Proxiers, job.Proxier)]
-		return outcomeOf(ctx, slices.Concat([]string{"trial"}, f.proxiers.arguments(p), f.cluster.arguments(),
+		return outcomeOf[prove.Outcome](ctx, slices.Concat([]string{"trial"}, f.proxiers.arguments(p), f.cluster.arguments(),
 			[]string{"--fault", job.Fault, "--focus", exactly(job.Scenarios)})...)
 	}
 	o.Listen = printTrials(stderr)

@@ -21,15 +21,15 @@ import (
 )
 
 // A fault affects a whole process, so "viplab prove" starts "viplab trial" for each trial, which prints a
-// prove.Outcome.
+// prove.Outcome, or a prove.Found if the cases are generated.
 
 func exactly(names []string) string {
 	return "^(" + strings.Join(each(names, regexp.QuoteMeta), "|") + ")$"
 }
 
-// outcomeOf runs this program with arguments that make it print an outcome, and returns the outcome. When the context
-// ends, it interrupts the program, and kills it 10 seconds later.
-func outcomeOf(ctx context.Context, args ...string) (out prove.Outcome, err error) {
+// outcomeOf runs this program with arguments that make it print an outcome as JSON, and returns the outcome. When the
+// context ends, it interrupts the program, and kills it 10 seconds later.
+func outcomeOf[T any](ctx context.Context, args ...string) (out T, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
@@ -56,7 +56,12 @@ func newTrial() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			outcome, err := f.runTrial(cmd.Context(), o)
+			var outcome any
+			if f.random > 0 {
+				outcome, err = f.search(cmd.Context(), o)
+			} else {
+				outcome, err = f.runTrial(cmd.Context(), o)
+			}
 			if err != nil {
 				return err
 			}
@@ -67,6 +72,7 @@ func newTrial() *cobra.Command {
 	f.cluster.add(cmd)
 	cmd.Flags().StringVar(&f.fault, "fault", "", "the fault; empty: none")
 	cmd.Flags().StringVar(&f.focus, "focus", "", "the scenarios")
+	f.addRandom(cmd.Flags())
 	f.expect.add(cmd.Flags(), "those that come with viplab")
 	return cmd
 }

@@ -26,6 +26,8 @@ type Options struct {
 	Time time.Duration
 	// ShrinkTime ends making a failure smaller. Zero means no limit.
 	ShrinkTime time.Duration
+	// FindOnly ends the run at the first failure, without playing it again.
+	FindOnly bool
 	// Keep, if not nil, is called with the failure when it is found, and each time that it got smaller. Its error ends
 	// the run.
 	Keep func(*Failure) error
@@ -63,6 +65,9 @@ type Failure struct {
 	Again, Of int
 }
 
+// Kinds returns how the case disagreed with the oracle: the rule, the protocol and what was seen, sorted.
+func (f *Failure) Kinds() []string { return kindsOf(f.Result) }
+
 // rows returns the rows that failed unexpectedly.
 func (f *Failure) rows() []spec.Probed { return failed(f.Result) }
 
@@ -70,8 +75,9 @@ func failed(r spec.Result) []spec.Probed {
 	return slices.DeleteFunc(slices.Clone(r.Probed), func(p spec.Probed) bool { return p.Holds || p.Known != "" })
 }
 
-// batch is the number of cases that share a cluster.
-const batch = 64
+// batch is the number of cases that share a cluster, firstBatch that of the first cluster. Each of the next has twice as
+// many, so that a proxier that fails often is found at once.
+const batch, firstBatch = 64, 8
 
 // Run plays cases until one fails, and then makes it smaller. If the context ends meanwhile, it returns the context's
 // error and the outcome so far.
@@ -97,6 +103,10 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 				out.add(cases[i], r, known)
 			}
 		}
+		if len(failures) > 0 && o.FindOnly {
+			out.Failure = failures[0]
+			return out, nil
+		}
 		if len(failures) > 0 {
 			return out, out.fail(ctx, o, failures)
 		}
@@ -116,7 +126,8 @@ func (o Options) cases(from int) (out []Case) {
 	if from < len(o.First) {
 		return o.First[from:min(from+batch, len(o.First))]
 	}
-	for i := from - len(o.First); i < o.Cases && len(out) < batch; i++ {
+	most := min(batch, from-len(o.First)+firstBatch)
+	for i := from - len(o.First); i < o.Cases && len(out) < most; i++ {
 		out = append(out, Random(o.Seed, uint64(i)))
 	}
 	return out
