@@ -65,8 +65,8 @@ func (f *proveFlags) search(ctx context.Context, o prove.Options, programs []spe
 				f.random.time.String()})...)
 	}
 	all, err := prove.DoSearch(ctx, o, run, func(s prove.Search) {
-		fmt.Fprintf(stderr, "%s in %s %s: %d cases, %.1f s %s%s\n", cmp.Or(s.Fault, "no fault"), s.Proxier, s.Verdict, s.Cases,
-			float64(s.TookMS)/1000, strings.Join(s.Kinds, ", "), s.Reason)
+		fmt.Fprintf(stderr, "%s in %s %s: %d cases, %.1f s %s%s\n", cmp.Or(s.Fault, "no fault"), s.Proxier, s.Verdict,
+			s.Cases, float64(s.TookMS)/1000, strings.Join(s.Kinds, ", "), s.Reason)
 	})
 	if err != nil {
 		return err
@@ -89,6 +89,9 @@ func (f *conformFlags) search(ctx context.Context, o engine.Options) (found prov
 	out, err := services.Run(ctx, services.Options{Engine: o, Cases: f.random, Seed: f.seed, Time: f.time, FindOnly: true})
 	if err != nil {
 		return found, err
+	}
+	if out.Failure == nil && len(out.Broken) > 0 {
+		return found, fmt.Errorf("%d cases could not be judged, and none failed: %s", len(out.Broken), out.Broken[0])
 	}
 	found = prove.Found{Cases: out.Cases, States: out.Coverage.States, TookMS: out.Took.Milliseconds()}
 	if out.Failure != nil {

@@ -58,7 +58,8 @@ func TestSearchesAreJudged(t *testing.T) {
 		t.Errorf("the control plays %d cases, want the 24 of the longest successful search", cases)
 	}
 	var out bytes.Buffer
-	if err := all.Write(&out); err != nil || !strings.Contains(out.String(), "1 of 3 faults were found; 2 do not concern") {
+	const summary = "1 of 3 faults were found; 2 do not concern"
+	if err := all.Write(&out); err != nil || !strings.Contains(out.String(), summary) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 	if code := all.ExitCode(); code != 1 {
