@@ -27,8 +27,8 @@ import (
 // run concurrently, as far as they can share clusters.
 //
 // A scenario whose needs the proxier does not declare is skipped, with the reason, and so is one of Options.Skip. One
-// that fails as Options.Expect foresees passes, and its log says so. If no scenario runs at all, the test fails: nothing
-// would be proved.
+// that fails as Options.Expect foresees passes, and its log says so. If no scenario runs at all, the test fails:
+// nothing would be proved.
 //
 // RunConformance returns at once. The scenarios run after the caller has returned, as parallel subtests do, and then
 // report.json, junit.xml and report.html are written to Options.Out. So call it last, and do what belongs to the end in
