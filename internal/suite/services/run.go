@@ -75,8 +75,8 @@ func failed(r spec.Result) []spec.Probed {
 	return slices.DeleteFunc(slices.Clone(r.Probed), func(p spec.Probed) bool { return p.Holds || p.Known != "" })
 }
 
-// batch is the number of cases that share a cluster, firstBatch that of the first cluster. Each of the next has twice as
-// many, so that a proxier that fails often is found at once.
+// batch is the number of cases that share a cluster, firstBatch that of the first cluster. Each of the next has
+// twice as many, so that a proxier that fails often is found at once.
 const batch, firstBatch = 64, 8
 
 // Run plays cases until one fails, and then makes it smaller. If the context ends meanwhile, it returns the context's
