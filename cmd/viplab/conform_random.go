@@ -37,7 +37,7 @@ func (f *conformFlags) addRandom(flags *pflag.FlagSet) {
 		"first one that fails is made as small as possible and printed")
 	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
 	flags.Lookup("seed").DefValue = "another one each time"
-	flags.DurationVar(&f.time, "time", 0, "end --random after this time (default: no limit)")
+	flags.DurationVar(&f.time, "time", 0, "begin no further cluster of --random after this time (default: no limit)")
 }
 
 // checkRandom checks the flags of generated cases.
@@ -111,19 +111,24 @@ func (f *conformFlags) randomOn(ctx context.Context, o engine.Options, p spec.Pr
 		Engine: o, Cases: f.random, Seed: f.seed, First: first, Time: f.time, ShrinkTime: f.shrinkTime(),
 		Keep: save,
 		Listen: func(x services.Progress) {
-			fmt.Fprintf(stderr, "%s: %d of %d cases, %d states, %.1f s\n", p.Name(), x.Cases, x.Of, x.States, x.Took.Seconds())
+			fmt.Fprintf(stderr, "%s: %d of %d cases, %d states, %.1f s\n", p.Name(), x.Cases, x.Of, x.States,
+				x.Took.Seconds())
 		},
 	})
-	if err != nil && (out.Failure == nil || ctx.Err() == nil) { // what an interrupted run has found is reported
+	switch {
+	case err != nil && ctx.Err() == nil:
 		return r, out, err
+	case err != nil && out.Failure == nil: // what an interrupted run has found is reported
+		return r, out, fmt.Errorf("%s: interrupted: %d of %d cases were judged, and none of them failed", p.Name(), out.Cases,
+			f.random)
 	}
 	r.Took, r.Known = out.Took, out.Known
 	r.Scenario.Why = fmt.Sprintf("%d generated cases, seed %d", out.Cases, f.seed)
 	if len(out.Known) > 0 {
 		r.Verdict = spec.Known
 	}
-	fmt.Fprintf(stdout, "%s: seed %d: %d cases, %d states, %d questions, %.1f s: %.0f states a minute\n", p.Name(), f.seed,
-		out.Cases, out.Coverage.States, out.Rows, out.Took.Seconds(), float64(out.Coverage.States)/out.Took.Minutes())
+	fmt.Fprintf(stdout, "%s: seed %d: %d cases, %d states, %d questions, %.1f s: %.0f states a minute\n", p.Name(),
+		f.seed, out.Cases, out.Coverage.States, out.Rows, out.Took.Seconds(), float64(out.Coverage.States)/out.Took.Minutes())
 	for _, k := range out.Known {
 		fmt.Fprintln(stdout, "known:", k)
 	}

@@ -69,6 +69,32 @@ func TestAnInterruptedRunKeepsItsFailure(t *testing.T) {
 	}
 }
 
+// A run that is interrupted before a case fails says how far it was.
+func TestAnInterruptedRunSaysHowFarItWas(t *testing.T) {
+	t.Parallel()
+	cmd := viplab(t, "conform", "--random", "100000", "--seed", "5", "--ip", "4", "--proxier", "nftables",
+		"--out", t.TempDir())
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		if last = lines.Text(); strings.HasPrefix(last, "nftables: 8 of 100000 cases, ") {
+			if err := cmd.Process.Signal(unix.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // by the interrupt
+	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.HasSuffix(last, "were judged, and none of them failed") {
+		t.Errorf("exit code %d, want 2, and how far it was: %s", code, last)
+	}
+}
+
 func TestFlagsOfGeneratedCases(t *testing.T) {
 	t.Parallel()
 	refused(t, "conform --random -1", "--random: -1")
