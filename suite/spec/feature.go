@@ -30,16 +30,16 @@ const (
 
 // Promises: what the Service API requires. Every current proxier has these features.
 const (
-	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
-	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
-	ExternalIPs         Feature = "externalips"          // spec.externalIPs are served
-	LoadBalancer        Feature = "loadbalancer"         // status.loadBalancer ingress addresses are served
-	ETPLocal            Feature = "etp-local"            // externalTrafficPolicy Local
-	ITPLocal            Feature = "itp-local"            // internalTrafficPolicy Local
-	SessionAffinity     Feature = "session-affinity"     // sessionAffinity ClientIP
-	HealthCheckNodePort Feature = "healthcheck-nodeport" // HTTP on spec.healthCheckNodePort
-	TerminatingFallback Feature = "terminating-endpoints"
-	SCTP                Feature = "sctp" // ports of protocol SCTP are served like those of TCP and UDP
+	ClusterIP           Feature = "clusterip"             // clusterIP:port reaches the endpoints
+	NodePort            Feature = "nodeport"              // nodeIP:nodePort reaches the endpoints
+	ExternalIPs         Feature = "externalips"           // spec.externalIPs are served
+	LoadBalancer        Feature = "loadbalancer"          // status.loadBalancer ingress addresses are served
+	ETPLocal            Feature = "etp-local"             // externalTrafficPolicy Local
+	ITPLocal            Feature = "itp-local"             // internalTrafficPolicy Local
+	SessionAffinity     Feature = "session-affinity"      // sessionAffinity ClientIP
+	HealthCheckNodePort Feature = "healthcheck-nodeport"  // HTTP on spec.healthCheckNodePort
+	TerminatingFallback Feature = "terminating-endpoints" // without ready endpoints, terminating ones that serve are used
+	SCTP                Feature = "sctp"                  // ports of protocol SCTP are served like those of TCP and UDP
 
 	// SourceAddress: endpoints see the address of a pod that calls a ClusterIP, and under ETP Local that of an outside
 	// client.

@@ -202,7 +202,13 @@ func (r Row) Got(seen []Observation, facts Facts) string {
 			return text
 		}
 	}
-	return tally(counts)
+	silence := traffic.Silence.String()
+	unanswered := counts[silence]
+	if unanswered == 0 {
+		return tally(counts)
+	}
+	delete(counts, silence)
+	return fmt.Sprintf("%d of %d unanswered, %s", unanswered, len(seen), tally(counts))
 }
 
 // Wants summarizes the requirements of the row for the table of a failure.

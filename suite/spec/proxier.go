@@ -57,6 +57,12 @@ type Instance interface {
 	RefuseWrites(ctx context.Context, families ...lab.Family) (Refusal, error)
 }
 
+// Logged is implemented by instances whose program writes a log. It is among the evidence of a failure.
+type Logged interface {
+	// WriteLog writes what the program has logged on its node since its start, or the beginning and the end of much.
+	WriteLog(w io.Writer) error
+}
+
 // Undisturbed implements BreakWatches and RefuseWrites for an Instance without watches, whose writes cannot be refused.
 type Undisturbed struct{}
 
