@@ -17,6 +17,8 @@ import (
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/viplab/viplab/internal/guess"
 )
 
 // document is one of the documents of a manifest.
@@ -190,16 +192,11 @@ func alternatives(t reflect.Type, path string) string {
 	if len(known) == 0 {
 		return ""
 	}
-	best, distance, guess := "", 3, "" // a mistake of three letters is another word
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(unknown), strings.ToLower(k)); d < distance {
-			best, distance = k, d
-		}
+	meant := ""
+	if best := guess.Closest(unknown, known); best != "" {
+		meant = fmt.Sprintf(", did you mean %q?", best)
 	}
-	if best != "" {
-		guess = fmt.Sprintf(", did you mean %q?", best)
-	}
-	return fmt.Sprintf("%s (allowed: %s)", guess, strings.Join(known, ", "))
+	return fmt.Sprintf("%s (allowed: %s)", meant, strings.Join(known, ", "))
 }
 
 // fieldsOf returns the fields of a struct, or of the structs in a list or map, by JSON name; none for other types.
@@ -217,25 +214,4 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 		}
 	}
 	return out
-}
-
-// editDistance counts the letters to insert, delete or replace to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
