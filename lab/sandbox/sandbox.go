@@ -139,6 +139,9 @@ func EnterWith(open func() ([]*os.File, error)) ([]*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
+	if ended := unix.Signal(code - 128); slices.Contains(forwarded, os.Signal(ended)) {
+		fmt.Fprintf(os.Stderr, "%s: ended by %s\n", filepath.Base(os.Args[0]), unix.SignalName(ended))
+	}
 	os.Exit(code)
 	return nil, nil
 }
