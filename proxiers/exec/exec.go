@@ -85,8 +85,12 @@ func (p *proxier) Name() string              { return p.command.Name }
 func (p *proxier) Features() spec.FeatureSet { return p.command.Features }
 func (p *proxier) Other() spec.Proxier       { return nil }
 
-// Usable returns an error if the program does not exist. It does not check that the program works on this machine.
+// Usable returns an error if the program does not exist, unless its name is a template. It does not check that the
+// program works on this machine.
 func (p *proxier) Usable(context.Context, ...lab.Family) error {
+	if strings.Contains(p.command.Argv[0], "{{") {
+		return nil
+	}
 	if _, err := osexec.LookPath(p.command.Argv[0]); err != nil {
 		return &spec.UnusableError{Missing: "the program " + p.command.Argv[0], Cure: err.Error()}
 	}

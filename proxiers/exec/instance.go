@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	osexec "os/exec"
@@ -136,9 +137,9 @@ func (i *instance) dead(p *process) error {
 	return fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines())
 }
 
-// Dump writes the state of the process, the Events of the cluster, in which such programs report problems, and the
-// latest output. Rules are dumped with the rest of the node.
-func (i *instance) Dump(_ context.Context, w io.Writer) error {
+// Dump writes the state of the process, the Events of the cluster, in which such programs report problems, and all
+// rules of the node, since any of them may be the program's.
+func (i *instance) Dump(ctx context.Context, w io.Writer) error {
 	p, _ := i.current()
 	status := fmt.Sprintf("process %d runs", p.pid)
 	if p.ended() {
@@ -148,9 +149,15 @@ func (i *instance) Dump(_ context.Context, w io.Writer) error {
 	for _, e := range i.cluster.api.Events() {
 		fmt.Fprintf(&events, "# Event %s\n", e)
 	}
-	const newest = 256 << 10
-	_, err := fmt.Fprintf(w, "# %s\n# %s\n%s# newest part of its log:\n%s", strings.Join(i.argv, " "), status, &events,
-		i.log.tail(newest))
+	if _, err := fmt.Fprintf(w, "# %s\n# %s\n%s", strings.Join(i.argv, " "), status, &events); err != nil {
+		return err
+	}
+	return i.dumpRules(ctx, w)
+}
+
+// WriteLog implements spec.Logged.
+func (i *instance) WriteLog(w io.Writer) error {
+	_, err := io.WriteString(w, i.log.tail(math.MaxInt64))
 	return err
 }
 

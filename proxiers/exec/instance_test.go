@@ -70,11 +70,16 @@ func TestAProgramThatObeys(t *testing.T) {
 	}
 	var dump strings.Builder
 	must(t, instances[0].Dump(ctx, &dump))
-	for _, want := range []string{"runs\n", "Normal Node n2 Starting: a small proxier of n2\n",
-		"small proxier of n1 is up\n"} {
+	for _, want := range []string{"runs\n", "Normal Node n2 Starting: a small proxier of n2\n", "# nft -a list ruleset\n",
+		"iptables-legacy-save -c"} {
 		if !strings.Contains(dump.String(), want) {
 			t.Errorf("the dump lacks %q:\n%s", want, &dump)
 		}
+	}
+	var log strings.Builder
+	must(t, instances[0].WriteLog(&log))
+	if want := "small proxier of n1 is up\n"; !strings.Contains(log.String(), want) {
+		t.Errorf("the log lacks %q:\n%s", want, &log)
 	}
 	for _, i := range instances {
 		must(t, i.Stop(ctx))
@@ -142,10 +147,11 @@ func TestAProgramThatFloodsItsLog(t *testing.T) {
 	if i.log.total < 100e6 {
 		t.Errorf("%d bytes of output were taken", i.log.total)
 	}
-	var dump strings.Builder
-	must(t, i.Dump(ctx, &dump))
-	if !strings.HasSuffix(dump.String(), "last\n") || dump.Len() > 1<<20 {
-		t.Errorf("a dump of %d bytes", dump.Len())
+	var log strings.Builder
+	must(t, i.WriteLog(&log))
+	if text := log.String(); !strings.HasPrefix(text, "first\n") || !strings.HasSuffix(text, "last\n") ||
+		log.Len() > keepFirst+2*keepLast+100 {
+		t.Errorf("a log of %d bytes", log.Len())
 	}
 	must(t, i.Stop(ctx))
 }
