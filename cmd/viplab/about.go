@@ -25,7 +25,7 @@ func (f *conformFlags) describe(r *report.Report, o engine.Options, programs []s
 		if err != nil {
 			return err
 		}
-		r.Suite.Shard, r.Suite.Whole = f.shard, whole
+		r.Suite.Shard, r.Suite.Whole = f.shards.shard, whole
 	}
 	for _, p := range programs {
 		r.SetVersion(p.Name(), f.proxiers.version(p))

@@ -73,7 +73,7 @@ func showCatalogue(w io.Writer, r report.Report, html string) error {
 // writeCatalogue prints the table and returns the rows without a scenario.
 func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []string, err error) {
 	red, plain := "", ""
-	if isTerminal(w) {
+	if colours(w) {
 		red, plain = "\x1b[31m", "\x1b[0m"
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.StripEscape)

@@ -56,7 +56,7 @@ Exit code: 0 there is no regression; 1 there is one; 2 bad usage, or a file that
 			if output.format != "" {
 				err = encode(w, output.format, c)
 			} else {
-				err = c.Write(w, isTerminal(w))
+				err = c.Write(w, colours(w))
 			}
 			if err != nil {
 				return err

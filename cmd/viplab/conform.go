@@ -7,21 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
-	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/scenarios/catalogue"
 	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
@@ -30,9 +25,10 @@ import (
 type conformFlags struct {
 	proxiers   proxierFlags
 	cluster    clusterFlags
-	focus      string
+	selected   selectFlags
+	shards     shardFlags
 	out        string
-	shard      string
+	matrix     bool
 	trySkipped bool
 	keepFailed bool
 	keep       bool
@@ -52,8 +48,9 @@ func newConform() *cobra.Command {
 		Use:   "conform",
 		Short: "Prove with real packets which promises of the Service API a proxier keeps",
 		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and
-runs the scenarios of the catalogue in it. It prints a matrix and writes report.json, report.html, junit.xml
-and, for each failure, rules, conntrack entries, logs and a packet capture into the output folder.
+runs the scenarios of the catalogue in it. It prints each failure when it happens, and at the end the scenarios that
+did not pass, why scenarios were skipped, and the sums. It writes report.json, report.html, junit.xml and, for each
+failure, rules, conntrack entries, logs and a packet capture into the output folder.
 
 It works inside namespaces of its own and changes nothing on the machine. Without root it needs a kernel that allows
 user namespaces; "viplab doctor" checks that.
@@ -63,6 +60,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		Example: `  viplab conform
   viplab conform --proxier iptables,iptables-legacy --ip dual --pods routed
   viplab conform --focus '^etp-local-' --out results
+  viplab conform --group clusterip,nodeport --priority P0 --skip '^sctp-'
   viplab conform --proxier nftables --enforcer policy-nftables
   viplab conform --random 2000 --time 10m --proxier nftables
   viplab conform --proxier kube-proxy-iptables,kube-proxy-nftables
@@ -77,6 +75,9 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 				if !f.proxiers.filter() { // do not judge the default ones either
 					o.Proxiers = nil
 				}
+				if o.Scenarios, err = f.selected.matching(o.Focus); err != nil {
+					return err
+				}
 				return listScenarios(cmd.OutOrStdout(), o)
 			}
 			return f.run(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -85,9 +86,14 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	flags := cmd.Flags()
 	f.proxiers.add(cmd, "iptables")
 	f.cluster.add(cmd)
-	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
+	flags.StringVar(&f.selected.focus, "focus", "", "run only scenarios whose id matches this regular expression")
+	flags.StringVar(&f.selected.skip, "skip", "",
+		"skip scenarios whose id matches this regular expression; reports show them as not run")
+	f.selected.add(cmd)
+	f.shards.add(cmd)
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the evidence of failures")
-	flags.StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N")
+	flags.BoolVar(&f.matrix, "matrix", false, "print all rows of the matrix with their times, what proxiers choose "+
+		"where they may, and the ids of skipped scenarios")
 	flags.BoolVar(&f.trySkipped, "try-skipped", false,
 		"also run scenarios that need features which the proxier does not declare; one that passes counts as a "+
 			"failure: the declaration is wrong")
@@ -104,23 +110,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	return cmd
 }
 
-// matchingScenarios returns the scenarios whose ids match focus, or all if focus is nil.
-func matchingScenarios(focus *regexp.Regexp) ([]spec.Scenario, error) {
-	if focus == nil {
-		return scenarios.All()
-	}
-	matching, err := scenarios.Matching(focus.MatchString)
-	if err == nil && len(matching) == 0 {
-		return scenarios.All() // a scenario without a row matches no row: All reports it
-	}
-	return matching, err
-}
-
 func listScenarios(w io.Writer, o engine.Options) error {
-	var err error
-	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
-		return err
-	}
 	selected, err := engine.Select(o)
 	if err != nil {
 		return err
@@ -137,19 +127,19 @@ func listScenarios(w io.Writer, o engine.Options) error {
 // which are built in the process that runs them.
 func (f *conformFlags) options() (engine.Options, error) {
 	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Keep: f.keep, Flags: f.rerunFlags}
-	var errs [6]error
+	var errs [7]error
 	o.Proxiers, errs[0] = f.proxiers.proxiers()
 	o.Enforcer, errs[1] = f.proxiers.enforcer()
 	if f.fault != "" {
 		_, errs[2] = faults.Find(f.fault)
 	}
-	o.Focus, errs[3] = matching("focus", f.focus)
-	if f.shard != "" {
-		o.Shard, o.Shards, errs[4] = report.ParseShard(f.shard)
-	}
+	o.Focus, errs[3] = matching("focus", f.selected.focus)
+	errs[4] = f.shards.set(&o)
 	o.Out, errs[5] = filepath.Abs(f.out)
+	errs[6] = f.selected.check()
+	o.Skip, _ = f.selected.skips() // checked
 	return o, errors.Join(f.cluster.set(&o), f.checkRandom(), errs[0], errs[1], inFlag("fault", errs[2]), errs[3],
-		inFlag("shard", errs[4]), inFlag("out", errs[5]))
+		errs[4], inFlag("out", errs[5]), errs[6])
 }
 
 // rerunFlags returns the flags that select one of the proxiers for another run.
@@ -168,7 +158,7 @@ func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*fa
 	if f.kept, err = f.enter(); err != nil {
 		return nil, err
 	}
-	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
+	if o.Scenarios, err = f.selected.matching(o.Focus); err != nil {
 		return nil, err
 	}
 	o.Expect, err = f.expect.known(o.Proxiers, f.cluster, catalogue.IDs, expect.Shipped)
@@ -194,7 +184,7 @@ func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*fa
 }
 
 func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr io.Writer) error {
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+	if err := f.proxiers.checkExec(ctx, o.Proxiers); err != nil {
 		return err
 	}
 	if err := prepare(ctx, o.Proxiers, stderr); err != nil {
@@ -207,9 +197,20 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if _, err := f.enterSandbox(ctx, &o); err != nil {
 		return err
 	}
-	progress := &progress{w: stderr, terminal: isTerminal(stderr), began: time.Now()}
-	o.Listen = progress.listen
+	unlock, err := lockOut(o.Out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	style := f.style(stdout, o)
 	began := time.Now()
+	progress := &progress{w: stderr, terminal: isTerminal(stderr), began: began}
+	progress.failure = func(_ *engine.Cell, r spec.Result) {
+		if r.Verdict == spec.Fail || ctx.Err() == nil { // what is interrupted is not broken
+			_ = report.ResultOf(r).WriteFailure(stdout, style) // the sums fail to print, too
+		}
+	}
+	o.Listen = progress.listen
 	run, err := engine.Start(ctx, o)
 	if err != nil {
 		return err
@@ -219,7 +220,7 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := f.describe(&results, o, programs, began); err != nil {
 		return err
 	}
-	if err := printReport(results, o.Scenarios, o.Out, stdout); err != nil {
+	if err := printReport(results, o.Scenarios, o.Out, stdout, style, f.remark(ctx, results)); err != nil {
 		return err
 	}
 	if err := f.expect.write(programs, run.Results(), stdout); err != nil {
@@ -232,47 +233,4 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 		return err
 	}
 	return exitWith(results.ExitCode())
-}
-
-// printReport prints the report and writes it with a page of the scenarios that ran.
-func printReport(r report.Report, all []spec.Scenario, out string, stdout io.Writer) error {
-	selected := map[string]bool{}
-	for _, x := range r.Results {
-		selected[x.Scenario] = true
-	}
-	page, err := pageOf("viplab: conformance", all, func(id string) bool { return selected[id] })
-	if err != nil {
-		return err
-	}
-	addOthers(&page, r.Results)
-	return writeReport(r, page, out, stdout)
-}
-
-// writeReport prints failures and the matrix, and writes report.json, junit.xml and the page into a folder.
-func writeReport(r report.Report, page report.Page, out string, stdout io.Writer) error {
-	if err := r.WriteAll(out, page); err != nil {
-		return err
-	}
-	if err := r.WriteFailures(stdout, isTerminal(stdout)); err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "%s, kernel %s, %.1f s\n\n", r.Cluster, r.Kernel, float64(r.WallMS)/1000)
-	if err := r.WriteMatrix(stdout); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(stdout, "\nreport: %s, report.html and junit.xml\n", filepath.Join(out, "report.json"))
-	return err
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-func kernelRelease() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }

@@ -49,10 +49,10 @@ func (f *conformFlags) checkRandom() error {
 		return errors.New("--seed and --time require --random N")
 	case f.time < 0:
 		return fmt.Errorf("--time: %s: want a positive duration, such as 10m", f.time)
-	case f.random > 0 && (f.focus != "" || f.shard != "" || f.list || f.keep || f.keepFailed || f.trySkipped ||
-		f.expect.out != ""):
-		return errors.New("--random generates cases: it cannot be combined with --focus, --shard, --list, --keep, " +
-			"--keep-failed, --try-skipped and --write-expectations")
+	case f.random > 0 && (f.selected.given() || f.shards.shard != "" || f.list || f.keep || f.keepFailed ||
+		f.trySkipped || f.expect.out != ""):
+		return errors.New("--random generates cases: it cannot be combined with --focus, --skip, --group, --priority, " +
+			"--shard, --list, --keep, --keep-failed, --try-skipped and --write-expectations")
 	}
 	return nil
 }
@@ -62,6 +62,11 @@ func (f *conformFlags) runRandom(ctx context.Context, o engine.Options, stdout, 
 	if _, err := f.enterSandbox(ctx, &o); err != nil {
 		return err
 	}
+	unlock, err := lockOut(o.Out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	began := time.Now()
 	var results []spec.Result
 	var coverage []report.Coverage

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -82,7 +83,7 @@ func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d, want 1: none fails a scenario\n%s%s", code, stdout, stderr)
 	}
-	for _, want := range []string{"nodeport-every-node", "✗", "client -> n1:nodePort(web:80)/tcp v6",
+	for _, want := range []string{"nodeport-every-node", "✗", "client -> n1:nodePort(web:80)/tcp v4+v6",
 		"none        fail: 1 passed, 1 failed", "iptables"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the output lacks %q:\n%s", want, stdout)
@@ -156,9 +157,16 @@ func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
 func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	refused(t, "conform --proxier iptbles --ip 5 --overlay gre --pods flat --focus ( --shard 5/4",
-		`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:",
+		`--proxier: unknown proxier "iptbles", did you mean "iptables"? (there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:",
 		"--focus:", "--shard:")
 	refused(t, "conform --list --focus ( --ip 5", "--focus:", "--ip:")
+	refused(t, "conform --group hairpn --priority P7 --skip (", `unknown group "hairpn", did you mean "hairpin"?`,
+		`unknown priority "P7"`, "--skip:")
+	refused(t, "conform --shard auto/4", "--shard: auto/4: want a pod of an Indexed Job")
+	refused(t, "conform --shard-times there", "--shard-times requires --shard")
+	refused(t, "conform --exec /no/proxy", "--exec:", "/no/proxy: no such file")
+	refused(t, "scenario show hairpin-clusterIPs", `did you mean "hairpin-clusterip"?`)
+	refused(t, "rules", "usage: viplab rules NODE")
 	for _, args := range [][]string{{"conform", "--no-such-flag"}, {"conform", "surplus"}, {"no-such-command"},
 		{"conform", "--focus", "^nothing$"}} {
 		if code, _, stderr := outcome(t, args...); code != 2 || stderr == "" {
@@ -188,6 +196,9 @@ func TestListsObeyTheOtherFlags(t *testing.T) {
 	g.Expect(all).To(HaveLen(len(catalogue)))
 	g.Expect(list("conform --list --focus ^hairpin-")).To(HaveEach(HavePrefix("hairpin-")))
 	g.Expect(append(list("conform --list --shard 1/2"), list("conform --list --shard 2/2")...)).To(ConsistOf(all))
+	g.Expect(list("conform --list --skip ^hairpin-")).NotTo(ContainElement(HavePrefix("hairpin-")))
+	g.Expect(list("conform --list --group hairpin --priority p0")).To(Equal([]string{"hairpin-among-many"}))
+	g.Expect(list("scenario list --group hairpin")).To(Equal(list("conform --list --group hairpin")))
 	g.Expect(list("conform --list --ip 4")).NotTo(ContainElement(HavePrefix("dualstack-")))
 	nftables, policies := list("conform --list --proxier nftables"),
 		"conform --list --proxier nftables --enforcer policy-nftables"
@@ -235,26 +246,97 @@ func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
 			folder := t.TempDir()
 			cmd := viplab(t, "conform", "--proxier", "nftables", "--out", folder)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			progress, err := cmd.StderrPipe()
-			g.Expect(err).NotTo(HaveOccurred())
+			var stdout bytes.Buffer
+			cmd.Stdout = &stdout
+			progress, terminal := testTerminal(t) // where progress shows each scenario that ends
+			cmd.Stderr = terminal
 			g.Expect(cmd.Start()).To(Succeed())
-			lines := bufio.NewScanner(progress)
-			for ended, of := 0, 2; ended < of/2; { // those that are skipped, a third, end first
-				g.Expect(lines.Scan()).To(BeTrue())
-				_, err := fmt.Sscanf(lines.Text(), "%d of %d", &ended, &of)
-				g.Expect(err).NotTo(HaveOccurred(), lines.Text())
+			g.Expect(terminal.Close()).To(Succeed())
+			words := bufio.NewReader(progress)
+			for ended := 0; ended < 40; {
+				status, err := words.ReadString('K') // of the sequence that clears the line
+				g.Expect(err).NotTo(HaveOccurred())
+				fmt.Sscanf(status, "%d of", &ended)
 			}
 			g.Expect(send(cmd.Process.Pid)).To(Succeed())
-			for lines.Scan() {
-			}
+			_, _ = io.Copy(io.Discard, words) // the end of a terminal is an error
 			_ = cmd.Wait()
 			g.Expect(cmd.ProcessState.ExitCode()).To(Equal(2))
+			g.Expect(stdout.String()).To(MatchRegexp(`(?m)^interrupted: \d+ of \d+ scenarios were judged`))
+			g.Expect(stdout.String()).NotTo(Or(ContainSubstring("BROKEN"), ContainSubstring("goroutine")))
 			r, err := report.Read(folder)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(r.Proxiers[0].Passed).To(BeNumerically(">", 20))
 			g.Expect(r.Proxiers[0].Failed).To(BeZero())
 			g.Expect(r.Proxiers[0].Passed + r.Proxiers[0].Skipped).To(BeNumerically("<", len(r.Results)))
 		})
+	}
+}
+
+func testTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, master.Fd(), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	return master, os.NewFile(fd, "terminal")
+}
+
+// A run of one scenario in two shards leaves an empty shard, which is no failure.
+func TestAnEmptyShardIsNoFailure(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-allocation-rules$", "--shard", "2/2", "--out", folder)
+	if code != 0 || !strings.Contains(stdout, "shard 2/2 is empty") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	if r, err := report.Read(folder); err != nil || r.Suite.Shard != "2/2" || r.Suite.Whole != 1 {
+		t.Errorf("%v: %+v", err, r.Suite)
+	}
+}
+
+// A folder has what the newest run has shown of its scenarios, and one run at a time.
+func TestAFolderHasOneRun(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	stale := filepath.Join(folder, "nodeport-allocation-rules", "none", "failure.txt")
+	other := filepath.Join(folder, "nodeport-every-node", "none", "failure.txt")
+	for _, file := range []string{stale, other} {
+		if err := report.WriteFile(file, []byte("of an earlier run")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"conform", "--focus", "^nodeport-allocation-rules$", "--proxier", "none", "--out", folder}
+	held, err := os.Open(folder)
+	if err == nil {
+		err = unix.Flock(int(held.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := outcome(t, args...)
+	if want := "another viplab writes into " + folder; code != 2 || !strings.Contains(stderr, want) {
+		t.Errorf("with a lock: exit code %d, %q", code, stderr)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := outcome(t, args...); code != 0 {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(stale))); !os.IsNotExist(err) {
+		t.Errorf("the failure of an earlier run is still there: %v", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("the failure of another scenario is gone: %v", err)
 	}
 }
 

@@ -23,15 +23,14 @@ type e2eProgress struct {
 
 func newE2eProgress(r *e2eRun, p spec.Proxier, total int) *e2eProgress {
 	return &e2eProgress{proxier: p, total: total,
-		progress: &progress{w: r.stderr, terminal: isTerminal(r.stderr), began: time.Now(), what: "specs",
-			every: 5}}
+		progress: &progress{w: r.stderr, terminal: isTerminal(r.stderr), began: time.Now(), what: "specs"}}
 }
 
 // listen is called with one result at a time.
 func (p *e2eProgress) listen(r spec.Result) {
 	p.ended++
-	if r.Verdict == spec.Fail {
-		p.progress.end()
+	if r.Verdict == spec.Fail || r.Verdict == spec.Broken {
+		p.clear()
 		text := strings.ReplaceAll(r.Reason, "\n", "\n  ")
 		fmt.Fprintf(p.w, "✗ %s on %s, after %.1f s\n  %s\n", r.Scenario.ID, r.Proxier, r.Took.Seconds(), text)
 	}
@@ -51,7 +50,8 @@ func (r *e2eRun) report(results []spec.Result, took time.Duration) (code int, er
 	}
 	all := report.New(version(), kernelRelease(), note, results)
 	all.WallMS = took.Milliseconds()
-	if err := writeReport(all, r.page(results), r.flags.out, r.stdout); err != nil {
+	style := report.Style{Colour: colours(r.stdout), Out: r.flags.out}
+	if err := writeReport(all, r.page(results), r.flags.out, r.stdout, style, ""); err != nil {
 		return 0, err
 	}
 	return all.ExitCode(), r.flags.expect.write(r.programs, results, r.stdout)

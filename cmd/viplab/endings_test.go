@@ -74,9 +74,12 @@ func TestUpOnAFullDisk(t *testing.T) {
 func TestResultsOnAFullDisk(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	defer tiny(t, out, "size=4k")()
-	code, _, stderr := outcome(t, "conform", "--ip", "4", "--focus", "^clusterip-every-node$", "--proxier", "none", "--out", out)
+	code, stdout, stderr := outcome(t, "conform", "--ip", "4", "--focus", "^clusterip-every-node$", "--proxier", "none", "--out", out)
 	if want := "report.json: no space left on device"; code != 2 || !strings.Contains(stderr, want) {
 		t.Errorf("conform: exit code %d, %q, want 2 and %q", code, stderr, want)
+	}
+	if want := "none    fail: 0 passed, 1 failed"; !strings.Contains(stdout, want) {
+		t.Errorf("conform: the output lacks %q:\n%s", want, stdout)
 	}
 	withLab(t, "--nodes", "1", "-f", write(t, "web.yaml", webLab))
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -53,7 +53,7 @@ func (f *learnFlags) teach(ctx context.Context, w io.Writer, l *lessons.Lesson) 
 	if d = d.missing(l); len(d.Findings) > 0 {
 		return d.refusal(l, f.lang())
 	}
-	s := &session{lesson: l, lang: f.lang(), w: w, colour: isTerminal(w), read: lineReader(w)}
+	s := &session{lesson: l, lang: f.lang(), w: w, colour: colours(w), read: lineReader(w)}
 	folder, err := s.begin(ctx, w, reached.Steps, f.restart)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -42,10 +43,27 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true, // conclude prints it, once
 	}
 	root.AddCommand(newConform(), newNetpol(), newE2e(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
-		newMerge(), newCompare(), newMatrix(), newDoctor(), newVersion(), newMan())
+		newFeatures(), newMerge(), newCompare(), newMatrix(), newDoctor(), newVersion(), newMan())
 	root.AddCommand(newUp(), newHold(), newDown(), newLs(), newStatus(), newSwitch(), newApply(), newDelete(), newGet(),
 		newExec(), newLogs(), newProbe(), newTrace(), newConntrack(), newCapture(), newLearn())
+	explainArgs(root)
 	return root
+}
+
+// explainArgs adds its usage to a command's error for a wrong number of arguments.
+func explainArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if err != nil && !strings.HasPrefix(err.Error(), "unknown command") {
+				err = fmt.Errorf("%w\nusage: %s", err, cmd.UseLine())
+			}
+			return err
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		explainArgs(sub)
+	}
 }
 
 func each[T, U any](list []T, f func(T) U) []U {

@@ -61,6 +61,11 @@ func mergeReports(stdout io.Writer, paths []string, out string) error {
 	if out, err = filepath.Abs(out); err != nil {
 		return err
 	}
+	unlock, err := lockOut(out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	for _, p := range parts {
 		if err := copyFiles(p, out); err != nil {
 			return err
@@ -70,7 +75,11 @@ func mergeReports(stdout io.Writer, paths []string, out string) error {
 	if err != nil {
 		return err
 	}
-	if err := printReport(whole, all, out, stdout); err != nil {
+	style := report.Style{Colour: colours(stdout), Out: out}
+	if err := whole.WriteFailures(stdout, style); err != nil {
+		return err
+	}
+	if err := printReport(whole, all, out, stdout, style, ""); err != nil {
 		return err
 	}
 	if missing != nil {

@@ -172,7 +172,7 @@ func proveAndReport(ctx context.Context, o prove.Options, folder string, stdout 
 		return err
 	}
 	proof.Version, proof.Kernel = version(), kernelRelease()
-	if err := errors.Join(proof.WriteJSON(folder), proof.Write(stdout, isTerminal(stdout))); err != nil {
+	if err := errors.Join(proof.WriteJSON(folder), proof.Write(stdout, colours(stdout))); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(folder, "prove.json"))

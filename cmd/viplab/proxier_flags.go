@@ -120,8 +120,8 @@ func isKubeProxy(p spec.Proxier) bool {
 
 // proxier returns the built-in one, or the mode of kube-proxy, of that name.
 func (f *proxierFlags) proxier(name string) (spec.Proxier, error) {
-	if !slices.Contains(proxierNames(), name) {
-		return nil, fmt.Errorf("unknown proxier %q: there are %s", name, strings.Join(proxierNames(), ", "))
+	if err := known("proxier", name, proxierNames()); err != nil {
+		return nil, err
 	}
 	if mode, ok := strings.CutPrefix(name, kubeProxyPrefix); ok {
 		return kubeproxy.New(kubeproxy.Mode(mode), f.kubeProxyVersion, f.kubeProxyBinary,
@@ -155,6 +155,17 @@ func program(line string, c exec.Command) (spec.Proxier, error) {
 	c.Name = cmp.Or(c.Name, filepath.Base(c.Argv[0]))
 	p, err := exec.New(c)
 	return p, inFlag("exec", err)
+}
+
+// checkExec returns an error if the program of --exec does not exist.
+func (f *proxierFlags) checkExec(ctx context.Context, programs []spec.Proxier) error {
+	for _, p := range programs {
+		var missing *spec.UnusableError
+		if f.given("exec") && p.Name() == f.name && errors.As(p.Usable(ctx), &missing) {
+			return inFlag("exec", errors.New(missing.Cure))
+		}
+	}
+	return nil
 }
 
 // quoted returns the arguments that select one of the proxiers, quoted for a shell.
@@ -194,8 +205,8 @@ func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
 	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
 		feature := spec.Feature(strings.TrimLeft(word, "+-"))
 		if !feature.Known() {
-			known := each(spec.AllFeatures(), func(f spec.Feature) string { return string(f) })
-			return nil, fmt.Errorf("unknown feature %q: there are %s", feature, strings.Join(known, ", "))
+			names := each(spec.AllFeatures(), func(f spec.Feature) string { return string(f) })
+			return nil, fmt.Errorf("%w; viplab features has their meanings", known("feature", string(feature), names))
 		}
 		switch word[0] {
 		case '+':

@@ -121,5 +121,5 @@ func (o *traceOutput) writeOne(w io.Writer, t *live.Traced) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(t)
 	}
-	return t.PrintIn(w, trace.Style{Brief: o.brief, Colour: isTerminal(w) && os.Getenv("NO_COLOR") == ""})
+	return t.PrintIn(w, trace.Style{Brief: o.brief, Colour: colours(w)})
 }

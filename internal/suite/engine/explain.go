@@ -4,123 +4,171 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/viplab/viplab/internal/files"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// failedRows is the error for rows that did not hold. Its text is a table of all rows that were probed together, with
-// their wanted and actual results.
-type failedRows struct {
-	probes []*probed
-	facts  spec.Facts
+// evidence writes the files of a failure into its folder.
+type evidence struct {
+	out, folder string // the report's folder, and the failure's folder in it
+	files       []string
+	missing     []string // the files that could not be written
+	fault       error    // why the first of them could not
 }
 
-func (f failedRows) Error() string {
-	var b strings.Builder
-	wrong := 0
-	for _, p := range f.probes {
-		if len(p.wrong) > 0 && !p.known {
-			wrong++
-		}
+// text writes a file for people. If a part of it is not available, the file says why.
+func (e *evidence) text(name string, write func(io.Writer) error) {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		fmt.Fprintf(&b, "\n(not complete: %v)\n", err)
 	}
-	fmt.Fprintf(&b, "%d of %d rows do not hold\n", wrong, len(f.probes))
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tprobe\twant\tgot")
-	for _, p := range f.probes {
-		mark := "✓"
-		switch {
-		case p.known:
-			mark = "k"
-		case len(p.wrong) > 0:
-			mark = "✗"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, p.row.Probe(p.family), p.row.Wants(), p.got(f.facts))
-	}
-	t.Flush()
-	printTraces(&b, f.probes)
-	return strings.TrimRight(b.String(), "\n")
+	e.write(name, b.Bytes())
 }
 
-// explain writes the evidence of a failure into a new folder and adds its path to the result. If a piece of evidence is
-// not available, it writes the reason instead. It never changes the verdict.
-func (w *world) explain(ctx context.Context, result *spec.Result) {
-	out := w.cell.out
-	if out == "" {
+// data writes a file for programs, completely or not at all.
+func (e *evidence) data(name string, write func(io.Writer) error) {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		e.lack(name, err)
 		return
 	}
-	folder := w.cell.folder()
-	keep := func(name string, write func(io.Writer) error) {
-		var b bytes.Buffer
-		if err := write(&b); err != nil {
-			fmt.Fprintf(&b, "\n(not complete: %v)\n", err)
-		}
-		file := filepath.Join(folder, name)
-		path := filepath.Join(out, file)
-		err := os.MkdirAll(filepath.Dir(path), 0o755)
-		if err == nil {
-			err = os.WriteFile(path, b.Bytes(), 0o644)
-		}
-		if err != nil {
-			result.Reason += fmt.Sprintf("\n(%v)", err)
-			return
-		}
-		result.Files = append(result.Files, file)
+	e.write(name, b.Bytes())
+}
+
+func (e *evidence) write(name string, data []byte) {
+	file := filepath.Join(e.folder, name)
+	if err := files.Write(filepath.Join(e.out, file), data); err != nil {
+		e.lack(name, err)
+		return
 	}
-	for _, n := range w.Lab().Nodes() {
-		for _, f := range w.env.fleets() {
-			if a := f.agent(n.Name()); a != nil {
-				keep(n.Name()+f.rules(), func(b io.Writer) error { return a.dump(ctx, b) })
-			}
-		}
-		keep(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })
-		keep(n.Name()+"-network.txt", func(b io.Writer) error { return w.dumpNetwork(ctx, b, n.NS) })
+	e.files = append(e.files, file)
+}
+
+func (e *evidence) lack(name string, err error) {
+	e.missing, e.fault = append(e.missing, name), cmp.Or(e.fault, err)
+}
+
+// explain writes the evidence of a failure into a new folder and adds its files to the result. If a piece of evidence
+// is not available, the result says so. It never changes the verdict.
+func (w *world) explain(ctx context.Context, result *spec.Result) {
+	if w.cell.out == "" {
+		return
 	}
-	keep("cluster.yaml", w.dumpCluster)
+	e := &evidence{out: w.cell.out, folder: w.cell.folder()}
+	w.explainNodes(ctx, e)
+	e.text("cluster.yaml", w.dumpCluster)
 	for _, f := range w.env.fleets() {
-		keep(string(f.role)+".log", func(b io.Writer) error {
+		e.text(string(f.role)+".log", func(b io.Writer) error {
 			_, err := io.WriteString(b, f.logs.String())
 			return err
 		})
 	}
 	for _, t := range w.record.traces {
-		keep(t.file(".txt"), t.print)
+		e.text(t.file(".txt"), t.print)
 		if t.traced != nil {
-			keep(t.file(".json"), t.encode)
+			e.data(t.file(".json"), t.encode)
 		}
 	}
-	keep("packets.pcapng", func(b io.Writer) error {
-		if len(w.record.captures) > 0 {
-			return observe.WritePcapng(b, w.record.captures...)
+	switch {
+	case len(w.record.captures) > 0:
+		e.data("packets.pcapng", func(b io.Writer) error { return observe.WritePcapng(b, w.record.captures...) })
+	case len(w.failures) > 0: // otherwise there is no probe to repeat
+		e.data("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
+	}
+	e.text("failure.txt", func(b io.Writer) error {
+		fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n", w.cell.Scenario.ID, w.cell.Proxier.Name(), w.cell.Scenario.Why, result.Reason)
+		for _, f := range w.failures {
+			fmt.Fprintf(b, "\nall rows: %s\n", f.whole())
 		}
-		return w.recapture(ctx, b)
-	})
-	keep("failure.txt", func(b io.Writer) error {
-		_, err := fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n\nagain: %s\n", w.cell.Scenario.ID, w.cell.Proxier.Name(),
-			w.cell.Scenario.Why, result.Reason, w.cell.rerun)
+		_, err := fmt.Fprintf(b, "\nagain: %s\n", w.cell.rerun)
 		return err
 	})
-	result.Reason += fmt.Sprintf("\nfiles: %s\nagain: %s", filepath.Join(out, folder), w.cell.rerun)
+	result.Files = append(result.Files, e.files...)
+	if len(e.missing) > 0 {
+		result.Reason += fmt.Sprintf("\nnot written: %s: %v", strings.Join(e.missing, ", "), e.fault)
+	}
+	result.Reason += "\nagain: " + w.cell.rerun
 }
 
+// explainNodes writes what the programs have made of each node, and what they have logged.
+func (w *world) explainNodes(ctx context.Context, e *evidence) {
+	for _, n := range w.Lab().Nodes() {
+		for _, f := range w.env.fleets() {
+			a := f.agent(n.Name())
+			if a == nil {
+				continue
+			}
+			e.text(n.Name()+f.rules(), func(b io.Writer) error { return a.dump(ctx, b) })
+			if l, ok := a.instance.(spec.Logged); ok {
+				e.text(n.Name()+"-"+string(f.role)+".log", l.WriteLog)
+			}
+		}
+		e.text(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })
+		e.text(n.Name()+"-network.txt", func(b io.Writer) error { return w.dumpNetwork(ctx, b, n.NS) })
+	}
+}
+
+// dumpFlows writes the conntrack entries of a node: first those with an address of the scenario's Services or pods.
 func (w *world) dumpFlows(ctx context.Context, b io.Writer, node string) error {
+	own := w.addresses()
+	var others []string
 	flows, err := w.Flows(ctx, node, func(observe.Flow) bool { return true })
 	for _, f := range flows {
-		fmt.Fprintln(b, f)
+		if own[f.Orig.Dst.Addr()] || own[f.Reply.Src.Addr()] || own[f.Orig.Src.Addr()] {
+			fmt.Fprintln(b, f)
+		} else {
+			others = append(others, f.String())
+		}
+	}
+	if len(others) > 0 {
+		slices.Sort(others)
+		fmt.Fprintf(b, "\n# of other scenarios and of viplab itself:\n%s\n", strings.Join(others, "\n"))
 	}
 	return err
+}
+
+// addresses returns the addresses of the scenario's Services and pods.
+func (w *world) addresses() map[netip.Addr]bool {
+	own := map[netip.Addr]bool{}
+	add := func(namespace string, texts ...string) {
+		for _, text := range texts {
+			if a, err := netip.ParseAddr(text); err == nil && slices.Contains(w.namespaces(), namespace) {
+				own[a] = true
+			}
+		}
+	}
+	s := w.Store().Snapshot()
+	for _, svc := range s.Services {
+		add(svc.Namespace, svc.Spec.ClusterIPs...)
+		add(svc.Namespace, svc.Spec.ExternalIPs...)
+		for _, ingress := range svc.Status.LoadBalancer.Ingress {
+			add(svc.Namespace, ingress.IP)
+		}
+	}
+	for _, pod := range s.Pods {
+		if pod.Spec.HostNetwork {
+			continue // its addresses are those of its node
+		}
+		for _, ip := range pod.Status.PodIPs {
+			add(pod.Namespace, ip.IP)
+		}
+	}
+	return own
 }
 
 // dumpNetwork writes links, addresses, routes, the whole nf_tables ruleset, ipsets, virtual servers and the kernel's

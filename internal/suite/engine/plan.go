@@ -35,9 +35,12 @@ type Options struct {
 	Stack      lab.Stack
 	PodNetwork lab.PodNetwork
 	Overlay    lab.Overlay
-	// Shard and Shards limit the run to every Shards-th scenario, starting with number Shard, counted from 1. Shards 0
-	// means no sharding.
+	// Shard and Shards limit the run to one of several parts of the scenarios, counted from 1. A shard may be empty.
+	// Shards 0 means no sharding.
 	Shard, Shards int
+	// Times are how long scenarios took in an earlier run, by id. They balance the shards, each of which must have the
+	// same times. Nil means that each shard gets every Shards-th scenario.
+	Times map[string]time.Duration
 	// TrySkipped runs scenarios even if the proxier lacks the features that they need.
 	TrySkipped bool
 	// KeepFailed leaves the objects and pods of failed scenarios in place until the run is closed.
@@ -98,14 +101,17 @@ func (c *Cell) Wait(ctx context.Context) (spec.Result, error) {
 	}
 }
 
+// Again returns the command that repeats the cell.
+func (c *Cell) Again() string { return c.rerun }
+
 func (c *Cell) finish(r spec.Result) {
 	r.Scenario, r.Proxier = c.Scenario, c.Proxier.Name()
 	c.result = r
 	close(c.done)
 }
 
-// Select returns the scenarios that the options choose, in the order of reports. It omits scenarios that such a cluster
-// cannot run, and, if there are Proxiers, those that all of them skip for lack of features.
+// Select returns the scenarios that the options choose, in the order of reports. It omits scenarios that Skip skips or
+// that such a cluster cannot run, and, if there are Proxiers, those that all of them skip for lack of features.
 func Select(o Options) ([]spec.Scenario, error) {
 	scenarios, err := o.selectScenarios()
 	if err != nil {
@@ -116,7 +122,8 @@ func Select(o Options) ([]spec.Scenario, error) {
 			skip, _ := o.whySkip(s, p, features(o.programs(p)))
 			return skip == ""
 		}
-		return o.clusterLacks(s) != "" || len(o.Proxiers) > 0 && !slices.ContainsFunc(o.Proxiers, runs)
+		skipped := o.Skip != nil && o.Skip(s) != ""
+		return skipped || o.clusterLacks(s) != "" || len(o.Proxiers) > 0 && !slices.ContainsFunc(o.Proxiers, runs)
 	}), nil
 }
 
@@ -209,21 +216,11 @@ func (o Options) selectScenarios() ([]spec.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []spec.Scenario
-	n := 0
-	for _, s := range all {
-		if o.Focus != nil && !o.Focus.MatchString(s.ID) {
-			continue
-		}
-		if n++; o.Shards > 0 && (n-1)%o.Shards != o.Shard-1 {
-			continue
-		}
-		out = append(out, s)
-	}
-	if len(out) == 0 {
+	all = slices.DeleteFunc(all, func(s spec.Scenario) bool { return o.Focus != nil && !o.Focus.MatchString(s.ID) })
+	if len(all) == 0 {
 		return nil, errors.New("no scenario matches: nothing would be proved (viplab conform --list shows their names)")
 	}
-	return out, nil
+	return o.shard(all), nil
 }
 
 // checkPrograms returns an error for a program whose name is no name, for a proxier that declares an unknown feature,

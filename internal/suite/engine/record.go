@@ -12,6 +12,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -53,7 +54,7 @@ func (r *record) judge(probes []*probed, facts spec.Facts, path func(*probed) []
 			faults = append(faults, p.fault)
 			continue
 		}
-		p.wrong = p.row.Judge(p.seen, facts)
+		p.wrong = p.row.Judge(withoutWaits(p.seen), facts)
 		r.add(p, facts, path(p))
 		failed = failed || len(p.wrong) > 0 && !p.known
 		for _, o := range p.seen {
@@ -140,11 +141,27 @@ func (p *probed) outcomes(unwanted bool) []string {
 	return texts
 }
 
-// got describes the observations, and adds the mismatches that the description does not show.
+// got describes the observations. That of a single probe without an answer says how the silence was proved.
 func (p *probed) got(facts spec.Facts) string {
-	got := p.row.Got(p.seen, facts)
-	if extra := strings.Join(p.wrong, "; "); extra != "" && !strings.Contains("got "+got, extra) {
+	if len(p.seen) == 1 {
+		return p.describe(p.seen, facts)
+	}
+	return p.describe(withoutWaits(p.seen), facts)
+}
+
+// describe describes observations, and adds the mismatches that the description does not show, and how many probes were
+// not sent because the row had failed.
+func (p *probed) describe(seen []spec.Observation, facts spec.Facts) string {
+	got := p.row.Got(seen, facts)
+	shown := func(wrong string) bool {
+		outcome, isOutcome := strings.CutPrefix(wrong, "got ")
+		return isOutcome && (strings.Contains(got, outcome) || outcome == traffic.Silence.String())
+	}
+	if extra := strings.Join(slices.DeleteFunc(slices.Clone(p.wrong), shown), "; "); extra != "" {
 		got += ": " + extra
+	}
+	if of := p.row.Count(); len(seen) < of && len(p.wrong) > 0 {
+		got += fmt.Sprintf(" (ended after %d of %d)", len(seen), of)
 	}
 	return got
 }

@@ -72,6 +72,19 @@ func (t *rowTrace) encode(w io.Writer) error {
 	return e.Encode(t.traced)
 }
 
+// writeShort writes the end of the walk.
+func (t *rowTrace) writeShort(b *strings.Builder) {
+	fmt.Fprintf(b, "%s: %s\n", t.file(".txt"), t.title())
+	if t.traced != nil {
+		for _, line := range t.traced.Short() {
+			fmt.Fprintf(b, "    %s\n", line)
+		}
+	}
+	if t.fault != nil {
+		fmt.Fprintf(b, "    not complete: %v\n", t.fault)
+	}
+}
+
 // printTraces writes the traces of rows in short, and how many rows have none.
 func printTraces(b *strings.Builder, probes []*probed) {
 	omitted := 0
@@ -84,15 +97,7 @@ func printTraces(b *strings.Builder, probes []*probed) {
 			omitted++
 			continue
 		}
-		fmt.Fprintf(b, "%s: %s\n", t.file(".txt"), t.title())
-		if t.traced != nil {
-			for _, line := range t.traced.Short() {
-				fmt.Fprintf(b, "    %s\n", line)
-			}
-		}
-		if t.fault != nil {
-			fmt.Fprintf(b, "    not complete: %v\n", t.fault)
-		}
+		t.writeShort(b)
 	}
 	if omitted > 0 {
 		fmt.Fprintf(b, "%d failed rows are not traced: a run traces at most %d of a scenario and %d of a proxier\n", omitted,

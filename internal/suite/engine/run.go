@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -49,10 +51,28 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := forget(cells); err != nil {
+		return nil, err
+	}
 	r := NewRun(cells, o)
 	go r.Do(ctx)
 	r.Wait()
 	return r, nil
+}
+
+// forget removes the evidence that earlier runs have left in the folders of the cells.
+func forget(cells []*Cell) error {
+	for _, c := range cells {
+		if c.out == "" {
+			continue
+		}
+		folder := filepath.Join(c.out, c.folder())
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("remove the failure of an earlier run: %w", err)
+		}
+		_ = os.Remove(filepath.Dir(folder)) // stays if there are failures of other proxiers
+	}
+	return nil
 }
 
 // Do runs the cells and removes the clusters. Call it once. Skipped cells end first.

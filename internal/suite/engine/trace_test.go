@@ -174,9 +174,24 @@ func TestAFailedRowIsTraced(t *testing.T) {
 	if want := 6; traced != want { // three rows in two families
 		t.Errorf("%d rows have traces, want %d: %s", traced, want, r.Reason)
 	}
-	if !strings.Contains(r.Reason, "\"tcp dport 8080 reject with tcp reset\" of nftables, table inet broken, chain guard, has refused it") {
+	const first, other = "of nftables, table inet broken, chain local, has refused it",
+		"\"tcp dport 8080 reject with tcp reset\" of nftables, table inet broken, chain guard, has refused it"
+	if !strings.Contains(r.Reason, first) || !strings.Contains(r.Reason, "and 5 more traces") {
 		t.Errorf("the account of the failure does not name the rule:\n%s", r.Reason)
 	}
+	if whole := wholeAccount(t, out, r); !strings.Contains(whole, first) || !strings.Contains(whole, other) {
+		t.Errorf("failure.txt does not name the rules:\n%s", whole)
+	}
+}
+
+// wholeAccount returns the account of a failure with all rows and traces.
+func wholeAccount(t *testing.T, out string, r spec.Result) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(out, r.Scenario.ID, r.Proxier, "failure.txt"))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
 }
 
 // A row that fails only during a change is traced when it holds again.
@@ -218,14 +233,15 @@ func TestTracesAreLimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}, Out: t.TempDir(),
+	out := t.TempDir()
+	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}, Out: out,
 		Expect: map[string]*expect.Known{"none": known}})[s.ID]
 	var traced []bool
 	for _, p := range r.Probed {
 		traced = append(traced, p.Trace != "")
 	}
 	want := []bool{false, true, true, true, true, true, true, true, true, false}
-	if !slices.Equal(traced, want) || !strings.Contains(r.Reason, "1 failed rows are not traced") {
+	if !slices.Equal(traced, want) || !strings.Contains(wholeAccount(t, out, r), "1 failed rows are not traced") {
 		t.Errorf("traces of rows %v, want %v: %s", traced, want, r.Reason)
 	}
 }

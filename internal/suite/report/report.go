@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/viplab/viplab/internal/files"
 	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -129,25 +131,31 @@ func New(version, kernel, cluster string, results []spec.Result) Report {
 	r := Report{APIVersion: APIVersion, Kind: Kind, Suite: Suite{Version: version}, Kernel: kernel, Cluster: cluster,
 		Results: []Result{}}
 	for _, x := range results {
-		r.Results = append(r.Results, Result{
-			Scenario: x.Scenario.ID, Proxier: x.Proxier, Group: x.Scenario.Group, Priority: x.Scenario.Priority,
-			Why: x.Scenario.Why, Needs: x.Scenario.Needs, Verdict: x.Verdict,
-			Reason: x.Reason, Cause: x.Cause, TookMS: x.Took.Milliseconds(),
-			Known: x.Known, OmittedRows: x.OmittedRows, Probed: x.Probed,
-			Missing: append([]spec.Feature{}, x.Missing...), Files: append([]string{}, x.Files...), // [] in JSON, not null
-		})
+		r.Results = append(r.Results, ResultOf(x))
 	}
 	r.sumUp()
 	return r
 }
 
-// SetVersion sets the version of a proxier.
-func (r *Report) SetVersion(proxier, version string) {
-	for i := range r.Proxiers {
-		if r.Proxiers[i].Name == proxier {
-			r.Proxiers[i].Version = version
-		}
+// ResultOf returns the cell for a result.
+func ResultOf(x spec.Result) Result {
+	return Result{
+		Scenario: x.Scenario.ID, Proxier: x.Proxier, Group: x.Scenario.Group, Priority: x.Scenario.Priority,
+		Why: x.Scenario.Why, Needs: x.Scenario.Needs, Verdict: x.Verdict,
+		Reason: x.Reason, Cause: x.Cause, TookMS: x.Took.Milliseconds(),
+		Known: x.Known, OmittedRows: x.OmittedRows, Probed: x.Probed,
+		Missing: append([]spec.Feature{}, x.Missing...), Files: append([]string{}, x.Files...), // [] in JSON, not null
 	}
+}
+
+// SetVersion sets the version of a proxier. It adds a proxier without results, as in an empty shard.
+func (r *Report) SetVersion(proxier, version string) {
+	i := slices.IndexFunc(r.Proxiers, func(p Proxier) bool { return p.Name == proxier })
+	if i < 0 {
+		i = len(r.Proxiers)
+		r.Proxiers = append(r.Proxiers, Proxier{Name: proxier, Verdict: "none"})
+	}
+	r.Proxiers[i].Version = version
 }
 
 func (p Proxier) verdict() string {
@@ -164,7 +172,7 @@ func (p Proxier) verdict() string {
 }
 
 // ExitCode returns the exit code for the report: 0 if something ran and all of it passed or failed as known, 1 if
-// something failed, 2 if the harness broke or nothing ran.
+// something failed, 2 if the harness broke or nothing ran. In a shard, nothing need run: other shards may.
 func (r Report) ExitCode() int {
 	var passed, failed, broken int
 	for _, p := range r.Proxiers {
@@ -173,7 +181,7 @@ func (r Report) ExitCode() int {
 	switch {
 	case failed > 0:
 		return 1
-	case broken > 0 || passed == 0:
+	case broken > 0 || passed == 0 && r.Suite.Shard == "":
 		return 2
 	default:
 		return 0
@@ -184,6 +192,9 @@ func (r Report) ExitCode() int {
 func (r Report) WriteJSON(folder string) error {
 	return WriteJSON(filepath.Join(folder, "report.json"), r)
 }
+
+// WriteFile writes a file completely or not at all, and makes its folder if need be.
+func WriteFile(file string, data []byte) error { return files.Write(file, data) }
 
 // WriteJSON writes a value into a file, and makes its folder if need be.
 func WriteJSON(file string, v any) error {

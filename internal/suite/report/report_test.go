@@ -5,8 +5,11 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,35 +96,109 @@ func TestJSONKeepsItsFields(t *testing.T) {
 	}
 }
 
-func TestMatrixShowsEveryCellAndReason(t *testing.T) {
+// mixed is a report of two proxiers and three scenarios.
+func mixed() Report {
 	skip := result("a-one", "q", spec.Skip)
-	skip.Reason = "q lacks topology"
+	skip.Reason, skip.Cause = "not offered: q lacks topology", spec.NotOffered
 	pass := result("a-one", "p", spec.Pass)
 	pass.Reason = "an open connection: Reply\nit took 3ms"
 	fail := result("b-two", "p", spec.Fail)
 	fail.Took = 30 * time.Millisecond
-	r := New("v", "k", "c", []spec.Result{pass, fail, skip, result("b-two", "q", spec.Broken)})
+	return New("v", "k", "c", []spec.Result{pass, fail, result("c-three", "p", spec.Pass), skip,
+		result("b-two", "q", spec.Broken), result("c-three", "q", spec.Pass)})
+}
+
+// sums returns what is printed, each line with single blanks.
+func sums(t *testing.T, style Style) (lines []string) {
+	t.Helper()
 	var b bytes.Buffer
-	if err := r.WriteMatrix(&b); err != nil {
+	if err := mixed().WriteSums(&b, style); err != nil {
 		t.Fatal(err)
 	}
-	fields := func(line string) string { return strings.Join(strings.Fields(line), " ") }
-	var lines []string
-	for _, l := range strings.Split(b.String(), "\n") {
-		lines = append(lines, fields(l))
+	for _, l := range strings.Split(strings.TrimSpace(b.String()), "\n") {
+		lines = append(lines, strings.Join(strings.Fields(l), " "))
 	}
+	return lines
+}
+
+const countsOfP, countsOfQ = "p fail: 2 passed, 1 failed, 0 broken; 0 not applicable, 0 not offered",
+	"q fail: 1 passed, 0 failed, 1 broken; 0 not applicable, 1 not offered"
+
+func TestMatrixShowsEveryCellAndReason(t *testing.T) {
+	lines := sums(t, Style{All: true})
 	for _, want := range []string{
-		"scenario p q", "a-one P0 ✓ 20ms –", "b-two P0 ✗ 30ms ! 20ms",
-		"p fail: 1 passed, 1 failed, 0 broken; 0 not applicable, 0 not offered", "q fail: 0 passed, 0 failed, 1 broken; 0 not applicable, 0 not offered, 1 not run",
-		"– q lacks topology: a-one", "· a-one on p: an open connection: Reply", "· a-one on p: it took 3ms",
-		"slowest on p: b-two 30ms, a-one 20ms", "slowest on q: b-two 20ms",
+		"scenario p q", "a-one P0 ✓ 20ms –", "b-two P0 ✗ 30ms ! 20ms", "c-three P0 ✓ 20ms ✓ 20ms", countsOfP, countsOfQ,
+		"– not offered: q lacks topology: a-one", "· a-one on p: an open connection: Reply", "· a-one on p: it took 3ms",
+		"slowest on p: b-two 30ms, a-one 20ms, c-three 20ms",
 	} {
-		found := false
-		for _, l := range lines {
-			found = found || l == want
+		if !slices.Contains(lines, want) {
+			t.Errorf("no line %q in\n%s", want, strings.Join(lines, "\n"))
 		}
-		if !found {
-			t.Errorf("no line %q in\n%s", want, b.String())
+	}
+}
+
+// Without All, only rows in which something failed are shown, skips are counted, and the counts come last.
+func TestSumsAreWhatIsUnusual(t *testing.T) {
+	want := []string{
+		"scenario p q", "b-two P0 ✗ !", "", "– q: 1 skipped: 1 not offered (topology)", "", countsOfP, countsOfQ,
+	}
+	if lines := sums(t, Style{}); !slices.Equal(lines, want) {
+		t.Errorf("got\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+func TestColoursChangeNoColumns(t *testing.T) {
+	escapes := regexp.MustCompile("\033\\[[0-9]*m")
+	var plain, coloured bytes.Buffer
+	for b, style := range map[*bytes.Buffer]Style{&plain: {}, &coloured: {Colour: true}} {
+		if err := errors.Join(mixed().WriteFailures(b, style), mixed().WriteSums(b, style)); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if got := escapes.ReplaceAllString(coloured.String(), ""); got != plain.String() || got == coloured.String() {
+		t.Errorf("got\n%s\nwant\n%s", coloured.String(), plain.String())
+	}
+}
+
+// A failure is a block of bounded length that ends with the command that repeats it. It has no stacks.
+func TestAFailureFitsOnAScreen(t *testing.T) {
+	x := result("a-one", "p", spec.Fail)
+	x.Scenario.Why, x.Files = "It works.", []string{"a-one/p/n1-rules.txt"}
+	x.Reason = strings.Repeat("a line\n", 50) + "the last\nagain: viplab conform --focus a-one"
+	var b bytes.Buffer
+	if err := ResultOf(x).WriteFailure(&b, Style{Out: "out"}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	if len(lines) > 24 || lines[0] != "✗ a-one on p" || lines[1] != "  It works." ||
+		!slices.Equal(lines[len(lines)-3:], []string{"  ... 32 more lines", "  files: out/a-one/p",
+			"  again: viplab conform --focus a-one"}) {
+		t.Errorf("%d lines:\n%s", len(lines), b.String())
+	}
+	x.Verdict, x.Reason = spec.Broken, "panic: no\ngoroutine 7 [running]:\nmain.go:1\nagain: it"
+	b.Reset()
+	if err := ResultOf(x).WriteFailure(&b, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Contains(text, "goroutine") || !strings.Contains(text, "panic: no") ||
+		!strings.Contains(text, "again: it") {
+		t.Error(text)
+	}
+}
+
+// Of a run whose shard is empty, nothing is wrong; of a whole run in which nothing ran, something is.
+func TestAnEmptyShard(t *testing.T) {
+	r := New("v", "k", "c", nil)
+	r.SetVersion("p", "1.2")
+	r.Suite.Shard, r.Suite.Whole = "2/2", 1
+	if code := r.ExitCode(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	full := New("v", "k", "c", []spec.Result{result("a-one", "p", spec.Pass)})
+	full.SetVersion("p", "1.2")
+	full.Suite.Shard, full.Suite.Whole = "1/2", 1
+	whole, err := Join(Part{"one", full}, Part{"two", r})
+	if err != nil || whole.Suite.Shard != "" || whole.Proxiers[0].Passed != 1 || whole.ExitCode() != 0 {
+		t.Errorf("%v: %+v", err, whole)
 	}
 }

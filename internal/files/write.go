@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package files writes files that others read.
+package files
 
 import (
 	"errors"
@@ -10,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// WriteFile writes a file completely or not at all: an earlier file stays until the new one is complete. It makes the
+// Write writes a file completely or not at all: an earlier file stays until the new one is complete. It makes the
 // folder if need be.
-func WriteFile(file string, data []byte) (err error) {
+func Write(file string, data []byte) (err error) {
 	folder := filepath.Dir(file)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
