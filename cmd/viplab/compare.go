@@ -48,7 +48,7 @@ Exit code: 0 there is no regression; 1 there is one; 2 bad usage, or a file that
 				return err
 			}
 			if html != "" {
-				if err := c.WritePage(html); err != nil {
+				if err := c.WritePage(html, ""); err != nil {
 					return err
 				}
 			}

@@ -8,12 +8,15 @@ import (
 	_ "embed" // contrast.js
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -89,14 +92,37 @@ func (p *Page) Media(medium, scheme string) {
 	}
 }
 
+// Await makes Ask return what the promise that the script returns is resolved with.
+func Await(p *runtime.EvaluateParams) { p.AwaitPromise = new(true) }
+
 // Ask evaluates JavaScript.
-func Ask[T any](p *Page, script string) T {
+func Ask[T any](p *Page, script string, options ...func(*runtime.EvaluateParams)) T {
 	p.t.Helper()
-	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script))
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script, options...))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return v
+}
+
+// Worked returns how much processor time the main thread of the page has used, whatever else the machine does.
+func (p *Page) Worked() time.Duration {
+	p.t.Helper()
+	threads := performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}
+	if _, err := chromedp.Call(p.ctx, performance.Enable, threads); err != nil {
+		p.t.Fatal(err)
+	}
+	metrics, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, m := range metrics.Metrics {
+		if m.Name == "TaskDuration" {
+			return time.Duration(m.Value * float64(time.Second))
+		}
+	}
+	p.t.Fatal("Chromium does not say how long its tasks took")
+	return 0
 }
 
 // Contrast returns the least ratio of the luminance of a text to that of what is behind it (WCAG 2.1, 1.4.3).
@@ -107,6 +133,25 @@ func (p *Page) Contrast() float64 {
 
 //go:embed contrast.js
 var contrast string
+
+// ShotsVariable names the variable of the environment with the folder for pictures of pages.
+const ShotsVariable = "VIPLAB_SHOTS"
+
+// Shot takes a picture of what is seen of the page. Without ShotsVariable it does nothing.
+func (p *Page) Shot(name string) {
+	p.t.Helper()
+	folder := os.Getenv(ShotsVariable)
+	if folder == "" {
+		return
+	}
+	picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
 
 // AxeVariable names the variable of the environment with the path of axe.min.js, of the npm package axe-core.
 const AxeVariable = "VIPLAB_AXE"
@@ -125,12 +170,7 @@ func (p *Page) Axe() {
 	const violations = `axe.run().then(r => r.violations.filter(v => v.impact === 'serious' || v.impact === 'critical')
 	.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html).join('\n')))`
 	Ask[any](p, string(script)+"; 0")
-	wait := func(p *runtime.EvaluateParams) { p.AwaitPromise = new(true) }
-	broken, err := chromedp.Run(p.ctx, chromedp.Evaluate[[]string](violations, wait))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, text := range broken {
+	for _, text := range Ask[[]string](p, violations, Await) {
 		p.t.Errorf("axe: %s", text)
 	}
 }

@@ -83,7 +83,7 @@ func TestComparisonIsPrintedRegressionsFirst(t *testing.T) {
 		t.Errorf("it prints\n%s", b.String())
 	}
 	file := filepath.Join(t.TempDir(), "new", "page.html")
-	if err := c.WritePage(file); err != nil {
+	if err := c.WritePage(file, ""); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(file)

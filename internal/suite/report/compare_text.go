@@ -86,8 +86,9 @@ var compareHTML string
 
 var compareTemplate = template.Must(template.New("compare").Parse(compareHTML))
 
-// WritePage writes the comparison as one HTML page into a file, and makes its folder if need be.
-func (c Comparison) WritePage(file string) error {
+// WritePage writes the comparison as one HTML page into a file, and makes its folder if need be. Its scenarios link to
+// the page of the new report, whose address is relative to the file. Without an address there are no links.
+func (c Comparison) WritePage(file, address string) error {
 	type group struct {
 		Title   string
 		Kind    ChangeKind
@@ -102,7 +103,7 @@ func (c Comparison) WritePage(file string) error {
 	}
 	var b bytes.Buffer
 	err := compareTemplate.Execute(&b, map[string]any{
-		"Comparison": c, "Groups": groups, "Counts": c.counts(), "Style": template.CSS(pageCSS),
+		"Comparison": c, "Groups": groups, "Counts": c.counts(), "Style": CSS(), "Report": address,
 	})
 	if err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/viplab/viplab/internal/lab/trace"
 	drawing "github.com/viplab/viplab/internal/lab/trace/page"
@@ -57,34 +57,69 @@ type PageScenario struct {
 	Pods map[string]string `json:"pods"`
 }
 
+// Only returns the page with those scenarios alone that results are of.
+func (p Page) Only(results []Result) Page {
+	of := map[string]bool{}
+	for _, x := range results {
+		of[x.Scenario] = true
+	}
+	out := Page{Title: p.Title}
+	for _, g := range p.Groups {
+		rows := g.Rows
+		g.Rows = nil
+		for _, row := range rows {
+			row.Scenarios = slices.DeleteFunc(slices.Clone(row.Scenarios), func(s PageScenario) bool { return !of[s.ID] })
+			if len(row.Scenarios) > 0 {
+				g.Rows = append(g.Rows, row)
+			}
+		}
+		if len(g.Rows) > 0 {
+			out.Groups = append(out.Groups, g)
+		}
+	}
+	return out
+}
+
 //go:embed page.html
 var pageHTML string
 
 //go:embed page.css
 var pageCSS string
 
-//go:embed page.js
-var pageJS string
+//go:embed page_matrix.js
+var pageMatrixJS string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+//go:embed page_detail.js
+var pageDetailJS string
 
-// WritePage writes the report as one HTML page that needs nothing else, neither files nor a network.
-func (r Report) WritePage(w io.Writer, page Page) error {
-	traces := map[string]*trace.Traced{}
-	for _, result := range r.Results {
-		maps.Copy(traces, result.traces)
-	}
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"took": took, "first": first, "counters": counters,
+	"failed": Report.failed, "tookMS": func(ms int64) string { return took(Result{TookMS: ms}) },
+}).Parse(pageHTML))
+
+// WritePage writes the report as one HTML page that needs no network. A file of a failure that is in the folder of the
+// page is a link in it.
+func (r Report) WritePage(w io.Writer, folder string, page Page) error {
 	return pageTemplate.Execute(w, map[string]any{
-		"Title":  page.Title,
-		"Report": r,
-		"Groups": page.Groups,
-		"Traces": traces,
-		"Style":  template.CSS(pageCSS),
-		"Script": template.JS(pageJS),
+		"Title":    page.Title,
+		"Report":   r,
+		"Failures": r.failures(),
+		"Known":    r.knownDeviations(),
+		"Groups":   r.matrix(page, folder),
+		"Style":    CSS(),
+		"Matrix":   MatrixScript(),
+		"Detail":   template.JS(pageDetailJS),
 		// The same drawing as that of "viplab trace -o html".
 		"TraceStyle": drawing.Style(), "TraceScript": drawing.Script(),
 	})
 }
+
+// CSS returns the style of the pages of reports, for other pages with such a matrix.
+func CSS() template.CSS { return template.CSS(pageCSS) }
+
+// MatrixScript returns the script that filters a matrix and moves in it, for a page that embeds CSS. Its functions
+// choose(query) and key(event) are for the page's own listeners.
+func MatrixScript() template.JS { return template.JS(pageMatrixJS) }
 
 // ReadTraces reads the traces that the results name, for WritePage. A folder may lack them.
 func (r Report) ReadTraces(folder string) error {
@@ -124,7 +159,7 @@ func (r Report) WriteAll(folder string, page Page) error {
 // WritePageFile writes the page into a file, and makes its folder if need be.
 func (r Report) WritePageFile(file string, page Page) error {
 	var b bytes.Buffer
-	if err := r.WritePage(&b, page); err != nil {
+	if err := r.WritePage(&b, filepath.Dir(file), page); err != nil {
 		return err
 	}
 	return WriteFile(file, b.Bytes())
