@@ -43,7 +43,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true, // conclude prints it, once
 	}
 	root.AddCommand(newConform(), newNetpol(), newE2e(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
-		newFeatures(), newMerge(), newCompare(), newMatrix(), newDoctor(), newVersion(), newMan())
+		newFeatures(), newMerge(), newCompare(), newSite(), newMatrix(), newDoctor(), newVersion(), newMan())
 	root.AddCommand(newUp(), newHold(), newDown(), newLs(), newStatus(), newSwitch(), newApply(), newDelete(), newGet(),
 		newExec(), newLogs(), newProbe(), newTrace(), newConntrack(), newCapture(), newLearn())
 	explainArgs(root)
