@@ -21,6 +21,15 @@ type Command struct {
 	// NetAdmin lets the program change the pod's network: devices, routes, rules and, if it is root, settings below
 	// /proc/sys/net.
 	NetAdmin bool
+	// BPF lets a program of root load programs into the kernel and attach them to the pod's network.
+	BPF bool
+	// KeepFileLimit makes setrlimit(RLIMIT_NOFILE) succeed without effect.
+	KeepFileLimit bool
+	// Init starts the program below a small process 1, which passes signals to the program's process group, reaps
+	// orphans and ends with the program. A program that is process 1 itself ignores signals that it does not handle.
+	Init bool
+	// Limits are those of all processes of the container; they have no effect on Exec.
+	Limits Limits
 }
 
 // Files are a container's files.
@@ -33,6 +42,9 @@ type Files struct {
 	Space int64
 	// ReadOnly makes the root read-only, except /dev, /proc, /tmp and /run.
 	ReadOnly bool
+	// Whole shows the machine's temporary folders and file systems in memory too, except /run. What the container writes
+	// there does not reach them. It has no effect with a Root.
+	Whole bool
 }
 
 // Mount puts a file or folder of the machine into a container. What the container writes there reaches it, unless the
@@ -48,7 +60,9 @@ type Container struct {
 	*Process // process 1 of the container
 
 	pod      *Pod
-	mnt, pid *os.File // its namespaces
+	mnt, pid *os.File      // its namespaces
+	watched  chan struct{} // closed when it has ended and excess is written
+	excess   string        // the limit that it was killed for
 }
 
 // Start starts a container. When it returns, the program runs: the mounts are made and the files of the image are gone.
@@ -57,7 +71,7 @@ func (p *Pod) Start(c Command, files Files, io IO) (*Container, error) {
 		files.Space = 1 << 30
 	}
 	s := stage{Command: c, Files: &files, TTY: io.TTY}
-	out := &Container{pod: p}
+	out := &Container{pod: p, watched: make(chan struct{})}
 	launched, err := launch(s, io, unix.CLONE_NEWNS|unix.CLONE_NEWPID, p.enter, func(pid int) (err error) {
 		if out.mnt, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid)); err != nil {
 			return err
@@ -69,6 +83,7 @@ func (p *Pod) Start(c Command, files Files, io IO) (*Container, error) {
 		return nil, errors.Join(err, out.release())
 	}
 	out.Process = launched
+	go out.watch(c.Limits, files.Mounts)
 	return out, nil
 }
 
@@ -103,7 +118,7 @@ func (c *Container) Written() (int64, error) {
 // Close ends the container, if it still runs, waits for its end and releases what it holds.
 func (c *Container) Close() error {
 	err := c.Signal(unix.SIGKILL)
-	<-c.Done()
+	<-c.watched
 	return errors.Join(err, c.release())
 }
 

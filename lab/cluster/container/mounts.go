@@ -15,12 +15,23 @@ import (
 // scratch is where the calling thread's mounts come together. What lies there on the machine is not in the container.
 const scratch = "/run"
 
-// The folders of a container that are empty at first.
-var emptied = []struct {
+// emptyPlace is a folder of a container that is empty at first.
+type emptyPlace struct {
 	path string
 	mode os.FileMode
-}{
-	{"/tmp", os.ModeSticky | 0o777}, {"/run", 0o755}, {"/var/tmp", os.ModeSticky | 0o777},
+}
+
+// The first of them is empty also in a container that shows the whole machine.
+var emptied = []emptyPlace{
+	{"/run", 0o755}, {"/tmp", os.ModeSticky | 0o777}, {"/var/tmp", os.ModeSticky | 0o777},
+}
+
+// emptied returns those of the folders that these files do not show.
+func (f *Files) emptied() []emptyPlace {
+	if f.Whole && f.Root == "" {
+		return emptied[:1]
+	}
+	return emptied
 }
 
 // attachment is a mount that is not in the file tree yet.
@@ -78,7 +89,7 @@ func (f *Files) collect() (layers, others []attachment, err error) {
 	if layers, err = overlays(t); err != nil {
 		return nil, nil, err
 	}
-	for _, e := range emptied {
+	for _, e := range f.emptied() {
 		a, err := emptyFolder(e.path, e.mode)
 		if err != nil {
 			return nil, nil, err
@@ -92,7 +103,7 @@ func (f *Files) collect() (layers, others []attachment, err error) {
 // tree returns what the container sees below its own layers.
 func (f *Files) tree() (*tree, error) {
 	if f.Root == "" {
-		return machineTree()
+		return machineTree(f.Whole)
 	}
 	l, err := openLower(f.Root, "/")
 	return &tree{lowers: []lower{l}}, err

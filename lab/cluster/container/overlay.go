@@ -36,6 +36,7 @@ func openLower(source, path string) (lower, error) {
 // without mounts of others below it. So the tree has a small folder with what lies above mounts, and overlays in it.
 type tree struct {
 	mounts  map[string]bool // the mount points of the machine; true if there are ordinary files
+	whole   bool            // temporary folders and file systems in memory are shown
 	lowers  []lower
 	folders []string
 	links   map[string]string
@@ -50,13 +51,13 @@ type smallFile struct {
 // copied is the size in bytes up to which a file beside mount points is copied; larger ones are not in the container.
 const copied = 64 << 10
 
-// machineTree returns the tree of this machine.
-func machineTree() (*tree, error) {
-	mounts, err := mountPoints()
+// machineTree returns the tree of this machine, with its temporary folders and file systems in memory if it is whole.
+func machineTree(whole bool) (*tree, error) {
+	mounts, err := mountPoints(whole)
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{mounts: mounts, links: map[string]string{}, files: map[string]smallFile{}}
+	t := &tree{mounts: mounts, whole: whole, links: map[string]string{}, files: map[string]smallFile{}}
 	return t, t.add("/")
 }
 
@@ -70,7 +71,7 @@ func (t *tree) add(folder string) error {
 		path := filepath.Join(folder, e.Name())
 		ordinary, mounted := t.mounts[path]
 		switch {
-		case hasOwnMount(path) || mounted && !ordinary:
+		case t.hasOwnMount(path) || mounted && !ordinary:
 		case e.Type()&os.ModeSymlink != 0:
 			if to, err := os.Readlink(path); err == nil {
 				t.links[path] = to
@@ -122,8 +123,8 @@ func (t *tree) build(folder string) error {
 	return nil
 }
 
-// mountPoints returns the mount points of this machine, and whether ordinary files are there.
-func mountPoints() (map[string]bool, error) {
+// mountPoints returns the mount points of this machine, and whether files are there that a container shows.
+func mountPoints(memory bool) (map[string]bool, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -136,7 +137,8 @@ func mountPoints() (map[string]bool, error) {
 		mount, source, ok := strings.Cut(lines.Text(), " - ")
 		fields := strings.Fields(mount)
 		if ok && len(fields) >= 5 {
-			out[unescape(fields[4])] = !isVirtual(strings.Fields(source)[0])
+			kind := strings.Fields(source)[0]
+			out[unescape(fields[4])] = memory && inMemory(kind) || !isVirtual(kind)
 		}
 	}
 	return out, lines.Err()
@@ -144,15 +146,22 @@ func mountPoints() (map[string]bool, error) {
 
 // isVirtual reports whether a type of file system has no files that programs consist of, or none that last.
 func isVirtual(kind string) bool {
-	return strings.HasPrefix(kind, "cgroup") || slices.Contains([]string{
-		"tmpfs", "ramfs", "devtmpfs", "proc", "sysfs", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "bpf",
+	return inMemory(kind) || strings.HasPrefix(kind, "cgroup") || slices.Contains([]string{
+		"devtmpfs", "proc", "sysfs", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "bpf",
 		"pstore", "efivarfs", "configfs", "fusectl", "hugetlbfs", "autofs", "binfmt_misc", "rpc_pipefs", "nsfs", "selinuxfs",
 	}, kind)
 }
 
+// inMemory reports whether a type of file system has ordinary files that do not last.
+func inMemory(kind string) bool { return kind == "tmpfs" || kind == "ramfs" }
+
 // hasOwnMount reports whether the container mounts something of its own at a path or above it.
-func hasOwnMount(path string) bool {
-	for _, own := range []string{"/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp"} {
+func (t *tree) hasOwnMount(path string) bool {
+	own := []string{"/proc", "/sys", "/dev", "/run"}
+	if !t.whole {
+		own = append(own, "/tmp", "/var/tmp")
+	}
+	for _, own := range own {
 		if path == own || strings.HasPrefix(path, own+"/") {
 			return true
 		}

@@ -29,6 +29,9 @@ func (c *Command) dropPrivileges() error {
 	if c.NetAdmin {
 		keep = append(slices.Clone(keep), unix.CAP_NET_ADMIN)
 	}
+	if c.BPF {
+		keep = append(slices.Clone(keep), unix.CAP_BPF)
+	}
 	last, err := lastCapability()
 	if err != nil {
 		return err
@@ -40,7 +43,12 @@ func (c *Command) dropPrivileges() error {
 			}
 		}
 	}
-	if err := restrictCalls(); err != nil {
+	if c.KeepFileLimit {
+		if err := keepFileLimit(); err != nil {
+			return err
+		}
+	}
+	if err := c.restrictCalls(); err != nil {
 		return err
 	}
 	return c.becomeUser(keep)
@@ -107,8 +115,16 @@ var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": 
 
 // restrictCalls makes the kernel refuse what namespaces do not separate: the keys of users, programs of the kernel's
 // virtual machine, and further user namespaces, whose root may mount a /proc of its own and change settings there.
-func restrictCalls() error {
-	program := callFilter()
+func (c *Command) restrictCalls() error {
+	refused := []uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL}
+	if !c.BPF {
+		refused = append(refused, unix.SYS_BPF)
+	}
+	return installFilter(callFilter(refused))
+}
+
+// installFilter binds a filter to the calling thread and all that it starts.
+func installFilter(program []unix.SockFilter) error {
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	at := uintptr(unsafe.Pointer(&filter))
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, at, 0, 0); err != nil {
@@ -117,7 +133,7 @@ func restrictCalls() error {
 	return nil
 }
 
-func callFilter() []unix.SockFilter {
+func callFilter(refused []uint32) []unix.SockFilter {
 	load := func(offset uint32) unix.SockFilter { // of a field of seccomp_data
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
@@ -132,7 +148,7 @@ func callFilter() []unix.SockFilter {
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: 1}, deny)
 	}
 	program = append(program, load(0)) // the call
-	for _, call := range []uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_BPF} {
+	for _, call := range refused {
 		program = append(program, equal(call, 1), deny)
 	}
 	// A filter cannot see the arguments of clone3; without it programs use clone.

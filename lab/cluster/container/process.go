@@ -3,6 +3,7 @@
 package container
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,8 +32,10 @@ type IO struct {
 type Process struct {
 	cmd  *exec.Cmd
 	tty  *os.File // the controlling side of its terminal, or nil
+	init *os.File // where process 1 writes how the program below it has ended, or nil
 	done chan struct{}
-	code int
+
+	status syscall.WaitStatus // how the program ended; written before done is closed
 }
 
 // StartError reports that a program could not be started, because of its command, its files or the image.
@@ -64,6 +67,13 @@ func launch(s stage, streams IO, clone uintptr, enter func() error, created func
 	if err != nil {
 		return nil, errors.Join(err, theirs.Close())
 	}
+	var status *os.File
+	if s.Init {
+		if p.init, status, err = os.Pipe(); err != nil {
+			return nil, errors.Join(err, theirs.Close())
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, status)
+	}
 	err = netns.OnOwnThread(func() error {
 		if err := enter(); err != nil {
 			return err
@@ -71,8 +81,11 @@ func launch(s stage, streams IO, clone uintptr, enter func() error, created func
 		return cmd.Start()
 	})
 	theirs.Close()
+	if status != nil {
+		status.Close()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("start a container: %w", err)
+		return nil, fmt.Errorf("start a container: %w", errors.Join(err, p.closeInit()))
 	}
 	if created != nil {
 		err = created(cmd.Process.Pid)
@@ -83,7 +96,7 @@ func launch(s stage, streams IO, clone uintptr, enter func() error, created func
 	if err != nil {
 		cmd.Process.Kill()
 		_ = cmd.Wait()
-		return nil, err
+		return nil, errors.Join(err, p.closeInit())
 	}
 	go p.run(streams, input)
 	return p, nil
@@ -172,28 +185,52 @@ func (p *Process) run(streams IO, input io.WriteCloser) {
 		}()
 	}
 	_ = p.cmd.Wait() // the state says how it ended
+	p.status = p.ending()
 	if p.tty != nil {
 		_ = p.tty.SetReadDeadline(time.Now().Add(outputDelay))
 		copying.Wait()
 		p.tty.Close()
 	}
-	p.code = exitCode(p.cmd.ProcessState)
 }
 
-func exitCode(s *os.ProcessState) int {
-	if status := s.Sys().(syscall.WaitStatus); status.Signaled() {
-		return 128 + int(status.Signal())
+// ending returns how the program has ended: as process 1 has written, unless the program was process 1 itself or was
+// killed with it.
+func (p *Process) ending() syscall.WaitStatus {
+	if p.init != nil {
+		var written [4]byte
+		_, err := io.ReadFull(p.init, written[:])
+		if err = errors.Join(err, p.init.Close()); err == nil {
+			return syscall.WaitStatus(binary.NativeEndian.Uint32(written[:]))
+		}
 	}
-	return s.ExitCode()
+	return p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func (p *Process) closeInit() error {
+	if p.init == nil {
+		return nil
+	}
+	return p.init.Close()
 }
 
 // Done returns a channel that is closed when the program has ended and its output has been passed on.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
+// Pid returns the number of the process: of process 1 of a container, or of a program that Exec has started.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Status returns how the program has ended. It waits for the end.
+func (p *Process) Status() syscall.WaitStatus {
+	<-p.done
+	return p.status
+}
+
 // ExitCode returns the exit code of a program that has ended, or 128 plus the number of the signal that ended it.
 func (p *Process) ExitCode() int {
-	<-p.done
-	return p.code
+	if status := p.Status(); status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return p.status.ExitStatus()
 }
 
 // Signal sends a signal to the program. One that has ended is no error.

@@ -22,6 +22,7 @@ const marker = "VIPLAB_CONTAINER"
 const (
 	controlFd = 3 // the socket to the process that started the stage
 	mountsFd  = 4 // the mount namespace to enter, for a program in a running container
+	statusFd  = 4 // where process 1 writes how the program below it has ended
 )
 
 // stage is what a copy of this executable does before it becomes the program. It is the first in the container's
@@ -91,6 +92,13 @@ func (s *stage) run() error {
 // settle gives the thread the mounts of the container.
 func (s *stage) settle() error {
 	if s.Files != nil {
+		// Where the machine runs out of memory, its kernel ends this program first.
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
+			return err
+		}
+		if err := s.Limits.limitProcesses(); err != nil {
+			return err
+		}
 		return s.Files.mount(s.NetAdmin)
 	}
 	unix.CloseOnExec(mountsFd)
@@ -132,6 +140,9 @@ func (s *stage) become() error {
 	path, err := exec.LookPath(s.Args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return err
+	}
+	if s.Init {
+		return s.supervise(path)
 	}
 	return fmt.Errorf("exec %s: %w", path, syscall.Exec(path, s.Args, s.Env))
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package exec
+package container
 
 import (
 	"fmt"
-	"runtime"
-	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -47,11 +45,5 @@ func keepFileLimit() error {
 	for i, in := range program {
 		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
-	whole := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&whole)), 0, 0)
-	runtime.KeepAlive(&whole)
-	if err != nil {
-		return fmt.Errorf("filter system calls: %w", err)
-	}
-	return nil
+	return installFilter(filter)
 }
