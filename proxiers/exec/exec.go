@@ -52,6 +52,8 @@ type Command struct {
 	// KeepFileLimit makes setrlimit(RLIMIT_NOFILE) succeed without effect. It is for a program that demands more open
 	// files than it needs and than the machine may allow.
 	KeepFileLimit bool
+	// Limits bound what the program uses on one node. Fields that are zero have the values of DefaultLimits.
+	Limits Limits
 }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)

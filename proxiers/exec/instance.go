@@ -10,7 +10,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/container"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
@@ -31,6 +31,8 @@ type instance struct {
 	argv    []string
 	gate    *gate // nil: the API answers every request at once
 	log     *logFile
+	pod     *container.Pod // the namespaces of the program beside those of its processes
+	folder  *folder        // the node's StateDir
 	watches api.Watches
 	changes <-chan struct{} // ticks when the node's nftables rules change; nil if that cannot be observed
 	cancel  context.CancelFunc
@@ -47,6 +49,12 @@ type instance struct {
 func (i *instance) open(ctx context.Context) (err error) {
 	if i.log, err = newLogFile(filepath.Join(i.node.StateDir, "log")); err != nil {
 		return spec.HarnessErrorf("%s: %w", i.node.Name, err)
+	}
+	if i.folder, err = openFolder(i.node.StateDir, i.proxier.command.Limits.orDefault().Files); err != nil {
+		return spec.HarnessErrorf("%s: %w", i.node.Name, err)
+	}
+	if i.pod, err = container.NewPod(i.node.Host.NS, i.node.Name); err != nil {
+		return spec.HarnessErrorf("%w", err)
 	}
 	if i.cluster, err = join(i.node); err != nil {
 		return err
@@ -80,6 +88,12 @@ func (i *instance) close() error {
 	if i.cluster != nil {
 		errs = append(errs, i.cluster.leave())
 	}
+	if i.pod != nil {
+		errs = append(errs, i.pod.Close())
+	}
+	if i.folder != nil {
+		errs = append(errs, i.folder.close())
+	}
 	if i.log != nil {
 		errs = append(errs, i.log.close())
 	}
@@ -94,12 +108,9 @@ func (i *instance) launch() (*process, error) {
 
 // run starts a command as a process of the node.
 func (i *instance) run(argv []string) (*process, error) {
-	cmd := osexec.Command(argv[0], argv[1:]...)
-	cmd.Env = i.environment()
-	cmd.Dir = i.node.StateDir
-	p, err := start(i.node.Host.NS, cmd, i.log, i.proxier.command)
+	p, err := start(i.pod, argv, i.environment(), i.node.StateDir, i.log, i.proxier.command)
 	if err == nil {
-		i.node.Log.Info("started", "pid", p.pid, "command", strings.Join(argv, " "))
+		i.node.Log.Info("started", "pid", p.container.Pid(), "command", strings.Join(argv, " "))
 	}
 	return p, err
 }
@@ -141,7 +152,7 @@ func (i *instance) dead(p *process) error {
 // rules of the node, since any of them may be the program's.
 func (i *instance) Dump(ctx context.Context, w io.Writer) error {
 	p, _ := i.current()
-	status := fmt.Sprintf("process %d runs", p.pid)
+	status := fmt.Sprintf("process %d runs", p.container.Pid())
 	if p.ended() {
 		status = "the process " + p.end
 	}

@@ -41,6 +41,7 @@ func wantError(t *testing.T, err error, texts ...string) {
 }
 
 func TestAProgramThatObeys(t *testing.T) {
+	checkLeaks(t)
 	w := newWorld(t)
 	instances := []*instance{w.start("n1", child("good")...), w.start("n2", child("good")...)}
 	ctx := within(t, patience)
@@ -141,7 +142,7 @@ func TestAProgramThatFloodsItsLog(t *testing.T) {
 	i := w.start("n1", "sh", "-c", "echo first; yes flood | head -c 100000000; echo last; exit 1")
 	ctx := within(t, patience)
 	wantError(t, w.apply(ctx, i), "exit code 1", "flood\n", "last")
-	if s, err := os.Stat(i.log.file.Name()); err != nil || s.Size() > keepFirst+2*keepLast+100 {
+	if s, err := i.log.file.Stat(); err != nil || s.Size() > keepFirst+2*keepLast+100 {
 		t.Errorf("the log: %v, %v", s, err)
 	}
 	if i.log.total < 100e6 {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	osexec "os/exec"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,7 +16,7 @@ import (
 
 	"github.com/viplab/viplab/internal/lab/rundir"
 	"github.com/viplab/viplab/internal/machine"
-	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/cluster/container"
 )
 
 // grace is the time that a command has to end after SIGTERM. Emulated machines get more.
@@ -28,34 +28,31 @@ const lastWords = 200 * time.Millisecond
 
 // process is one process of a command, from its start to its end.
 type process struct {
-	pid       int
 	began     time.Time
+	container *container.Container
 	done      chan struct{} // closed once the process has ended and its output is copied
 	end       string        // how it ended, in words; written before done is closed, like succeeded
+	exceeded  string        // the limit that it was killed for, or ""; written like end
 	succeeded bool          // it exited by itself with code 0
 	output    *output
 	rounds    *rounds // nil if the command's rounds are not known
 }
 
-// start runs a command in a network namespace, with a mount namespace and a process group of its own.
-func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, how Command) (*process, error) {
+// start runs a command in a container on the network of a node. Its folder is its working directory.
+func start(pod *container.Pod, argv, env []string, folder string, log io.Writer, how Command) (*process, error) {
 	r, w, err := pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	cmd.Stdout, cmd.Stderr = w, w
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	prepare := func() error { // runs on the thread that starts the command and ends with it
-		if err := mountNode(cmd.Dir); err != nil || !how.KeepFileLimit {
-			return err
-		}
-		return keepFileLimit()
-	}
-	if err := ns.WithMounts(prepare, cmd.Start); err != nil {
+	c, err := pod.Start(container.Command{
+		Args: argv, Env: env, Dir: folder, NetAdmin: true, BPF: true, KeepFileLimit: how.KeepFileLimit, Init: true,
+		Limits: how.Limits.orDefault(),
+	}, files(folder, how.Limits.orDefault().Files), container.IO{Out: w, Err: w})
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	p := &process{pid: cmd.Process.Pid, began: time.Now(), done: make(chan struct{})}
+	p := &process{container: c, began: time.Now(), done: make(chan struct{})}
 	if how.Rounds != nil {
 		p.rounds = newRounds(*how.Rounds)
 		log = io.MultiWriter(log, p.rounds)
@@ -69,10 +66,11 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, how Command) (*process,
 	}()
 	go func() {
 		defer close(p.done)
-		_ = cmd.Wait() // ProcessState says how it ended
-		p.succeeded = cmd.ProcessState.Success()
-		p.end = fmt.Sprintf("%s after %s", ending(cmd.ProcessState), time.Since(p.began).Round(time.Millisecond))
-		_ = p.signal(unix.SIGKILL)                       // children that it left behind; mostly there are none
+		status := c.Status()
+		took := time.Since(p.began).Round(time.Millisecond)
+		p.succeeded, p.exceeded = status == 0, c.Exceeded()
+		p.end = fmt.Sprintf("%s after %s", ending(status, p.exceeded), took)
+		_ = c.Close()                                    // its processes have ended with it
 		_ = r.SetReadDeadline(time.Now().Add(lastWords)) // a pipe in non-blocking mode supports deadlines
 		<-drained
 	}()
@@ -91,27 +89,20 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// mountNode gives the calling thread the mounts of a node: an empty /run, which nodes must not share because of locks
-// and sockets there, and a /sys with the node's own devices. The folder stays visible. As in the sandbox, /sys is
-// read-only: a node must not change what lies outside of namespaces, such as the size of the machine's conntrack table.
-func mountNode(folder string) error {
-	if err := rundir.Cover(folder); err != nil {
-		return fmt.Errorf("cover /run: %w", err)
+// files are the files of a command: those of the machine, whose changes are lost, and its own folder.
+func files(folder string, space int64) container.Files {
+	f := container.Files{Whole: true, Space: space, Mounts: []container.Mount{{Source: folder, Target: folder}}}
+	// A working directory below /run, which is empty otherwise, may have the program.
+	if here, err := os.Getwd(); err == nil && strings.HasPrefix(here, rundir.Dir+"/") {
+		f.Mounts = append([]container.Mount{{Source: here, Target: here, ReadOnly: true}}, f.Mounts...)
 	}
-	if err := os.MkdirAll("/run/lock", 0o755); err != nil {
-		return err
-	}
-	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	err := unix.Mount("sysfs", "/sys", "sysfs", flags, "")
-	if err != nil && !errors.Is(err, unix.EPERM) { // refused if a container engine masks parts of /sys
-		return fmt.Errorf("mount sysfs on /sys: %w", err)
-	}
-	return nil
+	return f
 }
 
-// signal sends a signal to the process and its process group. It ignores a process that has already ended.
+// signal sends a signal to the process and its process group; SIGKILL ends all processes of the command. It ignores a
+// process that has already ended.
 func (p *process) signal(s unix.Signal) error {
-	if err := unix.Kill(-p.pid, s); err != nil && err != unix.ESRCH {
+	if err := p.container.Signal(s); err != nil {
 		return fmt.Errorf("send %s: %w", unix.SignalName(s), err)
 	}
 	return nil
@@ -160,19 +151,20 @@ func (p *process) stop(ctx context.Context) error {
 	case <-p.done:
 		return fmt.Errorf("it does not end on SIGTERM: killed %s after its start", asked.Round(time.Second))
 	case <-time.After(machine.Limit(grace)):
-		return fmt.Errorf("process %d does not even end on SIGKILL: the kernel holds it", p.pid)
+		return fmt.Errorf("process %d does not even end on SIGKILL: the kernel holds it", p.container.Pid())
 	}
 }
 
 // ending describes the end of a process in words.
-func ending(s *os.ProcessState) string {
-	status, ok := s.Sys().(syscall.WaitStatus)
+func ending(status syscall.WaitStatus, exceeded string) string {
 	switch {
-	case ok && status.Signaled():
+	case exceeded != "":
+		return "used " + exceeded + ", and was ended"
+	case status.Signaled():
 		return "was ended by " + unix.SignalName(status.Signal())
-	case s.ExitCode() == 0:
+	case status.ExitStatus() == 0:
 		return "ended by itself (exit code 0)"
 	default:
-		return fmt.Sprintf("ended with exit code %d", s.ExitCode())
+		return fmt.Sprintf("ended with exit code %d", status.ExitStatus())
 	}
 }

@@ -54,7 +54,7 @@ fi
 // refusal is the time in which the writers fail for a process. It implements spec.Refusal.
 type refusal struct {
 	process *process
-	folder  string
+	folder  *folder
 	files   []string // those that are covered
 }
 
@@ -69,7 +69,7 @@ func (i *instance) RefuseWrites(_ context.Context, families ...lab.Family) (spec
 		names = append(names, f.String())
 	}
 	p, _ := i.current()
-	r := &refusal{process: p, folder: i.node.StateDir}
+	r := &refusal{process: p, folder: i.folder}
 	if err := r.cover(strings.Join(names, " ")); err != nil {
 		return nil, spec.HarnessErrorf("%s: refuse writes: %w", i.node.Name, err)
 	}
@@ -78,24 +78,24 @@ func (i *instance) RefuseWrites(_ context.Context, families ...lab.Family) (spec
 
 // cover mounts refuse over the writers, and the writers in a folder where refuse finds them.
 func (r *refusal) cover(families string) error {
-	program := filepath.Join(r.folder, "refuse")
 	if err := errors.Join(
-		os.WriteFile(filepath.Join(r.folder, "refused"), nil, 0o600),
-		os.WriteFile(program, fmt.Appendf(nil, refuse, families, r.folder), 0o700),
-		os.MkdirAll(filepath.Join(r.folder, "writers"), 0o700),
+		r.folder.root.WriteFile("refused", nil, 0o600),
+		r.folder.root.WriteFile("refuse", fmt.Appendf(nil, refuse, families, r.folder.path), 0o700),
+		r.folder.root.MkdirAll("writers", 0o700),
 	); err != nil {
 		return err
 	}
-	return netns.InMounts(r.process.pid, func() error {
+	program := filepath.Join(r.folder.path, "refuse")
+	return netns.InMounts(r.process.container.Pid(), func() error { // the whole tree is that of the program
 		for name, file := range writerFiles() {
-			beside := filepath.Join(r.folder, "writers", filepath.Base(file))
+			beside := filepath.Join(r.folder.path, "writers", filepath.Base(file))
 			if !slices.Contains(r.files, file) {
 				if err := errors.Join(os.WriteFile(beside, nil, 0o700), bind(file, beside), bind(program, file)); err != nil {
 					return err
 				}
 				r.files = append(r.files, file)
 			}
-			if err := os.Symlink(beside, filepath.Join(r.folder, "writers", name)); err != nil && !os.IsExist(err) {
+			if err := os.Symlink(beside, filepath.Join(r.folder.path, "writers", name)); err != nil && !os.IsExist(err) {
 				return err
 			}
 		}
@@ -126,7 +126,7 @@ func writerFiles() map[string]string {
 }
 
 func (r *refusal) Writes(f lab.Family) (n int) {
-	record, _ := os.ReadFile(filepath.Join(r.folder, "refused")) // cover made it
+	record, _ := r.folder.root.ReadFile("refused") // cover made it
 	for line := range strings.Lines(string(record)) {
 		if strings.HasPrefix(f.String(), strings.TrimSpace(line)) { // "v" counts for both
 			n++
@@ -139,9 +139,9 @@ func (r *refusal) End() error {
 	if r.process.ended() {
 		return nil // its mounts went with it
 	}
-	return netns.InMounts(r.process.pid, func() error {
+	return netns.InMounts(r.process.container.Pid(), func() error {
 		for _, file := range r.files {
-			beside := filepath.Join(r.folder, "writers", filepath.Base(file))
+			beside := filepath.Join(r.folder.path, "writers", filepath.Base(file))
 			if err := errors.Join(unix.Unmount(file, unix.MNT_DETACH), unix.Unmount(beside, unix.MNT_DETACH)); err != nil {
 				return fmt.Errorf("uncover %s: %w", file, err)
 			}

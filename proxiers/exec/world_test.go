@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/viplab/viplab/internal/leaktest"
 	"github.com/viplab/viplab/lab"
 	labcluster "github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -40,6 +41,17 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })
 	return &world{c, t}
+}
+
+// checkLeaks fails a test that leaves goroutines or descriptors behind. The first cluster opens those of the process.
+func checkLeaks(t *testing.T) {
+	t.Helper()
+	c, err := labcluster.New(t.Context(), lab.Topology{
+		Nodes: []lab.NodeSpec{{Name: "n1"}}, Stack: lab.Dual, Overlay: lab.Direct,
+	})
+	must(t, err)
+	must(t, c.Close())
+	leaktest.Check(t)
 }
 
 // node is what the engine hands to a proxier.
