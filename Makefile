@@ -57,6 +57,9 @@ lessons: build ## run the commands of the lessons, keep what they print, and wri
 fuzz: ## fuzz decoders of what people and judged programs write (ARGS='10s FuzzDecode')
 	@scripts/fuzz $(ARGS)
 
+soak: build ## judge in a loop; fail if verdicts change or something is left (ARGS='200 --proxier iptables')
+	@scripts/soak $(ARGS)
+
 dist: ## make archives, Debian packages, bills of materials and checksums of a release in bin/dist
 	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go run ./internal/cmd/dist $(ARGS) && give_back
 
@@ -75,4 +78,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons fuzz dist image lint vm clean help
+.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons fuzz soak dist image lint vm clean help
