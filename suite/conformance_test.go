@@ -61,13 +61,43 @@ expect:
 	}
 }
 
-func TestRunConformance(t *testing.T) {
+// outVariable names the folder of the report of TestAtTopLevel.
+const outVariable = "VIPLAB_SUITE_OUT"
+
+// TestAtTopLevel is what an importer's test is: RunConformance is its last statement, and the scenarios run after it has
+// returned. It runs in the process of another test alone: one of its scenarios is skipped, and a test that is skipped on
+// every kernel counts as a gap.
+func TestAtTopLevel(t *testing.T) {
+	if out := os.Getenv(outVariable); out != "" {
+		suite.RunConformance(t, options(t, out))
+	}
+}
+
+// atTopLevel runs TestAtTopLevel, or some of its scenarios, as "go test -run" does, and returns the report and what the
+// test has printed.
+func atTopLevel(t *testing.T, run string) (report.Report, string) {
+	t.Helper()
 	out := t.TempDir()
-	t.Run("subtests", func(t *testing.T) { suite.RunConformance(t, options(t, out)) })
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run", run)
+	cmd.Env = append(os.Environ(), outVariable+"="+out)
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
 	r, err := report.Read(out)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, file := range []string{"junit.xml", "report.html"} {
+		if info, err := os.Stat(filepath.Join(out, file)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	return r, string(text)
+}
+
+func TestRunConformance(t *testing.T) {
+	r, text := atTopLevel(t, "^TestAtTopLevel$")
 	want := map[string]spec.Verdict{"nodeport-allocation-rules": spec.Pass, "own-base": spec.Pass,
 		"clusterip-every-node": spec.Known, "hairpin-clusterip": spec.Skip}
 	for _, x := range r.Results {
@@ -79,39 +109,17 @@ func TestRunConformance(t *testing.T) {
 	if len(want) > 0 || r.Proxiers[0].Version != "v1.2.3" {
 		t.Errorf("missing %v, version %q", want, r.Proxiers[0].Version)
 	}
-	for _, file := range []string{"junit.xml", "report.html"} {
-		if info, err := os.Stat(filepath.Join(out, file)); err != nil || info.Size() == 0 {
-			t.Errorf("%s: %v", file, err)
-		}
+	if !strings.Contains(text, "--- SKIP: TestAtTopLevel/hairpin-clusterip") {
+		t.Errorf("no skip in\n%s", text)
 	}
 }
 
-// TestChosenByName runs TestAtTopLevel of this binary with -run, as "go test -run" does.
 func TestChosenByName(t *testing.T) {
-	out := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run", "^TestAtTopLevel$/^own-base$")
-	cmd.Env = append(os.Environ(), outVariable+"="+out)
-	text, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(text), "--- PASS: TestAtTopLevel/own-base") {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	r, err := report.Read(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, text := atTopLevel(t, "^TestAtTopLevel$/^own-base$")
 	if len(r.Results) != 1 || r.Results[0].Scenario != "own-base" {
 		t.Errorf("%+v, want the scenario that -run chooses", r.Results)
 	}
-}
-
-// outVariable names the folder of the report of TestAtTopLevel.
-const outVariable = "VIPLAB_SUITE_OUT"
-
-// The scenarios run after the test function has returned.
-func TestAtTopLevel(t *testing.T) {
-	out := os.Getenv(outVariable)
-	if out == "" {
-		out = t.TempDir()
+	if !strings.Contains(text, "--- PASS: TestAtTopLevel/own-base") {
+		t.Errorf("no pass in\n%s", text)
 	}
-	suite.RunConformance(t, options(t, out))
 }
