@@ -96,12 +96,25 @@ var helpers = map[string]func() int{
 	"exit":    func() int { return 7 },
 	"die":     die,
 	"wait":    waitForSignal,
-	"default": func() int { fmt.Println("up"); select {} },
+	"default": readNothing,
 	"lab":     func() int { return runLab(1) },
 	"labs":    func() int { return runLab(1 << 30) },
 	"reap":    orphanChildren,
 	"files":   printFiles,
 	"run":     printRun,
+}
+
+// readNothing does not handle signals. It waits in a system call: an empty select looks like a deadlock to the runtime
+// when nothing else runs.
+func readNothing() int {
+	fmt.Println("up")
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 1
+	}
+	defer w.Close()
+	r.Read(make([]byte, 1))
+	return 1
 }
 
 // helper returns the command that runs a helper.
