@@ -54,6 +54,9 @@ lessons: build ## run the commands of the lessons, keep what they print, and wri
 	done
 	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go run ./internal/cmd/articles docs/lessons
 
+examples: ## build and run the example modules of docs/examples
+	@. scripts/lib.sh && find_go && set -e && for m in docs/examples/*/; do (cd $$m && go vet ./... && go test ./...); done
+
 fuzz: ## fuzz decoders of what people and judged programs write (ARGS='10s FuzzDecode')
 	@scripts/fuzz $(ARGS)
 
@@ -78,4 +81,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons fuzz soak dist image lint vm clean help
+.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons examples fuzz soak dist image lint vm clean help
