@@ -40,17 +40,18 @@ func TestTheJobOfTheDocs(t *testing.T) {
 		t.Fatalf("jobs %v", jobs)
 	}
 	script := func(j *batchv1.Job) string { return strings.Join(j.Spec.Template.Spec.Containers[0].Command, " ") }
-	if want := fmt.Sprintf(`--shard "$shard/%d"`, *judge.Spec.Completions); !strings.Contains(script(judge), want) {
+	if want := fmt.Sprintf("--shard auto/%d ", *judge.Spec.Completions); !strings.Contains(script(judge), want) {
 		t.Errorf("no %s in %s", want, script(judge))
 	}
-	var folders []string
+	var folders, numbers []string
 	for i := range *judge.Spec.Completions {
-		folders = append(folders, fmt.Sprint("/reports/", i+1))
+		folders = append(folders, fmt.Sprint("/reports/", i))
+		numbers = append(numbers, fmt.Sprint(i))
 	}
 	if want := "viplab merge " + strings.Join(folders, " ") + " "; !strings.Contains(script(merge), want) {
 		t.Errorf("no %q in %s", want, script(merge))
 	}
-	if !strings.Contains(script(merge), fmt.Sprintf(" %d; do", *judge.Spec.Completions)) {
-		t.Errorf("it does not wait for %d: %s", *judge.Spec.Completions, script(merge))
+	if want := "for shard in " + strings.Join(numbers, " ") + "; do"; !strings.Contains(script(merge), want) {
+		t.Errorf("no %q in %s", want, script(merge))
 	}
 }
