@@ -32,14 +32,16 @@ type State struct {
 	// Change is what was changed to get from the state before to this one.
 	Change string `json:"change,omitempty"`
 	// Kinds are the kinds of these changes, for the coverage.
-	Kinds    []string          `json:"kinds,omitempty"`
+	Kinds []string `json:"kinds,omitempty"`
+	// Life is what happens to a proxier while they are made. Nil means nothing.
+	Life     *Life             `json:"life,omitempty"`
 	Pods     []*corev1.Pod     `json:"pods,omitempty"`
 	Services []*corev1.Service `json:"services,omitempty"`
 	// Slices are the EndpointSlices without a controller. Each stands for one in each family.
 	Slices []*discoveryv1.EndpointSlice `json:"slices,omitempty"`
 }
 
-// clone returns a copy of the state that shares nothing with it.
+// clone returns a copy of the objects of the state that shares nothing with it.
 func (s State) clone() State {
 	out := State{Change: s.Change}
 	for _, p := range s.Pods {

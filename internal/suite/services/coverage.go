@@ -54,6 +54,9 @@ func (c *Coverage) Add(played Case) {
 		for _, kind := range s.Kinds {
 			c.Changes[kind]++
 		}
+		if s.Life != nil {
+			c.Changes[s.Life.kind()]++
+		}
 	}
 }
 
@@ -81,6 +84,11 @@ func (c *Coverage) Never() []string {
 	for _, kind := range changes {
 		if !edited(kind.name) && c.Changes[kind.name] == 0 && !slices.Contains(names, kind.name) {
 			names = append(names, kind.name)
+		}
+	}
+	for event := range lives {
+		if name := (&Life{Event: event}).kind(); c.Changes[name] == 0 {
+			names = append(names, name)
 		}
 	}
 	for _, f := range fields {

@@ -15,7 +15,7 @@ import (
 )
 
 // Random returns a case. The same seed and number give the same case. One of three cases is a single state; others have
-// up to four changes.
+// up to four changes. Something happens to a proxier during a change in one of eight of these.
 func Random(seed, number uint64) Case {
 	g := generator{Dice: dice.New(seed, number)}
 	s := g.state()
@@ -23,6 +23,9 @@ func Random(seed, number uint64) Case {
 	for range max(0, g.IntN(6)-1) {
 		s = g.changed(s)
 		c.States = append(c.States, s)
+	}
+	if g.Chance(8) {
+		g.live(&c)
 	}
 	return c
 }

@@ -95,6 +95,7 @@ func playOnPaper(t *testing.T, c Case, families ...lab.Family) {
 	p := &player{c: c, place: place{families: families, pod: w.pod}}
 	var before State
 	for i, s := range c.States {
+		s.Life = nil // there are no proxiers
 		if err := p.make(t.Context(), w, before, s); err != nil {
 			text, _ := json.MarshalIndent(s, "", " ")
 			t.Fatalf("%s, state %d: %v\n%s", c.ID, i+1, err, text)
@@ -119,5 +120,24 @@ func TestTheSameSeedGivesTheSameCase(t *testing.T) {
 		if string(one) != string(other) {
 			t.Fatalf("case %d: %s\n%s", i, one, other)
 		}
+	}
+}
+
+// Every event of a proxier's life is generated, in a change and never in the first state.
+func TestProxiersLive(t *testing.T) {
+	seen := map[string]bool{}
+	for number := range uint64(400) {
+		for i, s := range Random(1, number).States {
+			if s.Life == nil {
+				continue
+			}
+			if i == 0 || lives[s.Life.Event] == nil || s.Life.Node == "" {
+				t.Errorf("case %d, state %d: %+v", number, i+1, s.Life)
+			}
+			seen[s.Life.Event] = true
+		}
+	}
+	if len(seen) != len(lives) {
+		t.Errorf("generated %v of %d events", seen, len(lives))
 	}
 }

@@ -48,6 +48,10 @@ func (c Case) Scenario(p Playing) spec.Scenario {
 		if state.Change != "" {
 			name += ": " + state.Change
 		}
+		if state.Life != nil {
+			name += "; " + state.Life.String()
+			s.Cluster = &spec.ClusterConfig{} // of its own
+		}
 		s.Steps = append(s.Steps, spec.Step{Name: name, Check: func(ctx context.Context, w spec.World) error {
 			if i == 0 {
 				run = newPlayer(c, p, w)
@@ -73,21 +77,41 @@ func (p *player) route(w spec.World) {
 // converge.
 func (p *player) make(ctx context.Context, w spec.World, from, to State) error {
 	p.now = to
-	if err := p.remove(w, from, to); err != nil {
-		return fault(err)
-	}
 	if err := p.makePods(ctx, w, from, to); err != nil {
 		return err
 	}
+	if err := to.Life.during(ctx, w, func() error { return fault(p.change(ctx, w, from, to)) }); err != nil {
+		return err
+	}
+	if to.Life != nil && w.Features()[spec.Relays] {
+		p.flows = nil // a relay's connections end with it
+	}
+	return nil
+}
+
+// change makes the changes that wait for nothing.
+func (p *player) change(ctx context.Context, w spec.World, from, to State) error {
+	if err := p.remove(w, from, to); err != nil {
+		return err
+	}
+	for _, pod := range to.Pods {
+		old := find(from.Pods, pod.Name)
+		if old != nil && isAnother(old, pod) {
+			old = nil
+		}
+		if err := makePod(ctx, w, old, pod); err != nil {
+			return err
+		}
+	}
 	for _, svc := range to.Services {
 		if err := p.makeService(w, svc); err != nil {
-			return fault(err)
+			return err
 		}
 	}
 	for _, s := range to.Slices {
 		for _, one := range p.slices(s) {
 			if err := w.Apply(one); err != nil {
-				return fault(err)
+				return err
 			}
 		}
 	}
@@ -102,7 +126,7 @@ func fault(err error) error {
 	return &spec.HarnessError{Err: err}
 }
 
-// remove deletes what the next state does not have, or has made anew.
+// remove deletes the slices and Services that the next state does not have, or has made anew.
 func (p *player) remove(w spec.World, from, to State) error {
 	for _, old := range from.Slices {
 		if find(to.Slices, old.Name) != nil {
@@ -121,13 +145,6 @@ func (p *player) remove(w spec.World, from, to State) error {
 			}
 		}
 	}
-	for _, old := range from.Pods {
-		if next := find(to.Pods, old.Name); next == nil || isAnother(old, next) {
-			if err := w.Store().Delete(store.KindPod, w.Namespace(), old.Name); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
 }
 
@@ -138,7 +155,15 @@ func isAnother(old, next *corev1.Pod) bool {
 		!reflect.DeepEqual(old.Spec.Containers, next.Spec.Containers) || !maps.Equal(old.Labels, next.Labels)
 }
 
+// makePods removes pods and makes new ones, and waits until these run, because slices and ranges name their addresses.
 func (p *player) makePods(ctx context.Context, w spec.World, from, to State) error {
+	for _, old := range from.Pods {
+		if next := find(to.Pods, old.Name); next == nil || isAnother(old, next) {
+			if err := w.Store().Delete(store.KindPod, w.Namespace(), old.Name); err != nil {
+				return fault(err)
+			}
+		}
+	}
 	fresh := false
 	for _, pod := range to.Pods {
 		old := find(from.Pods, pod.Name)
@@ -152,21 +177,10 @@ func (p *player) makePods(ctx context.Context, w spec.World, from, to State) err
 			return fault(err)
 		}
 	}
-	if fresh { // slices and ranges name their addresses
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
+	if !fresh {
+		return nil
 	}
-	for _, pod := range to.Pods {
-		old := find(from.Pods, pod.Name)
-		if old != nil && isAnother(old, pod) {
-			old = nil
-		}
-		if err := makePod(ctx, w, old, pod); err != nil {
-			return fault(err)
-		}
-	}
-	return nil
+	return w.Settle(ctx)
 }
 
 // makePod makes a pod ready, unready or terminating.

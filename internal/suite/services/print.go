@@ -27,6 +27,9 @@ func (f *Failure) Write(w io.Writer) error {
 	var before State
 	for i, s := range f.Case.States {
 		fmt.Fprintf(w, "#\n# state %d\n", i+1)
+		if s.Life != nil {
+			fmt.Fprintf(w, "# %s\n", s.Life)
+		}
 		if err := writeChange(w, before, s); err != nil {
 			return err
 		}

@@ -163,6 +163,9 @@ func valid(id string, trees []any) (cases []Case, numbers []int) {
 func (c Case) valid() bool {
 	services := false
 	for _, s := range c.States {
+		if s.Life != nil && (lives[s.Life.Event] == nil || s.Life.Node == "") {
+			return false
+		}
 		services = services || len(s.Services) > 0
 		for _, p := range s.Pods {
 			if p.Name == "" || p.Kind == "" || p.APIVersion == "" || p.Spec.NodeName == "" || len(p.Spec.Containers) == 0 ||

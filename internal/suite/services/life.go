@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/viplab/viplab/internal/suite/dice"
+	"github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Life is what happens to the proxier of a node while the cluster changes.
+type Life struct {
+	Event string `json:"event"`
+	Node  string `json:"node"`
+}
+
+// lives are the events of a proxier's life: how each one begins, before the changes, and what ends it after them.
+var lives = map[string]func(ctx context.Context, w spec.World, c spec.Control) (end func() error, err error){
+	"restarts": func(ctx context.Context, _ spec.World, c spec.Control) (func() error, error) {
+		return func() error { return c.Start(ctx) }, c.Kill(ctx)
+	},
+	"loses its watches": func(ctx context.Context, _ spec.World, c spec.Control) (func() error, error) {
+		resume, err := c.BreakWatches(ctx)
+		return func() error { resume(); return nil }, err
+	},
+	"cannot write": func(ctx context.Context, w spec.World, c spec.Control) (func() error, error) {
+		refusal, err := c.RefuseWrites(ctx)
+		return func() error { return errors.Join(refused(ctx, w, refusal), refusal.End()) }, err
+	},
+}
+
+// live gives a case an event in one of its changes.
+func (g *generator) live(c *Case) {
+	if len(c.States) < 2 {
+		return
+	}
+	s := &c.States[1+g.IntN(len(c.States)-1)]
+	s.Life = &Life{Event: dice.OneOf(g.Dice, "restarts", "loses its watches", "cannot write"), Node: node(g.Dice)}
+}
+
+// during makes changes while the event lasts.
+func (l *Life) during(ctx context.Context, w spec.World, change func() error) error {
+	if l == nil {
+		return change()
+	}
+	end, err := lives[l.Event](ctx, w, w.ProxierControl(l.Node))
+	if err != nil {
+		return fault(err)
+	}
+	return errors.Join(change(), fault(end()))
+}
+
+func (l *Life) String() string { return fmt.Sprintf("the proxier of %s %s meanwhile", l.Node, l.Event) }
+
+// kind is the event as a kind of change, for the coverage.
+func (l *Life) kind() string { return "proxier " + l.Event }
+
+// refused returns when writes of every family have been refused. A Service of its own, which stays, makes the proxier
+// write: the other changes may concern no rule.
+func refused(ctx context.Context, w spec.World, refusal spec.Refusal) error {
+	err := w.Apply(&corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: "refused"},
+		Spec: corev1.ServiceSpec{IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+			Ports: []corev1.ServicePort{{Port: 80}}},
+	})
+	if err != nil {
+		return err
+	}
+	return fixture.Eventually(ctx, func(context.Context) error {
+		for _, f := range w.Lab().Stack().Families() {
+			if refusal.Writes(f) == 0 {
+				return fmt.Errorf("the proxier has not tried to write rules for %s", f)
+			}
+		}
+		return nil
+	})
+}
