@@ -62,7 +62,7 @@ func TestMistakesInWhatToJudge(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{[]string{"--proxier", "iptable"}, `unknown proxier "iptable": there are iptables`},
+		{[]string{"--proxier", "iptable"}, `unknown proxier "iptable", did you mean "iptables"?`},
 		{[]string{"--proxier", "kube-proxy-nftables", "--kube-proxy-version", "v1.25.9"}, "came with v1.29"},
 		{[]string{"--proxier", "kube-proxy-userspace"}, "went with v1.26"},
 		{[]string{"--proxier", "kube-proxy-iptables", "--kube-proxy-version", "1.36"}, `version "1.36": want one like v1.`},
