@@ -105,6 +105,7 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 	if err != nil {
 		return nil, err
 	}
+	loadLegacyTables()
 	i := &instance{proxier: p, node: node}
 	if err := i.open(ctx); err != nil {
 		return nil, errors.Join(err, i.close())
