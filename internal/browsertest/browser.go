@@ -36,28 +36,41 @@ func Open(t *testing.T, file, element string) *Page {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("no Chromium to look at the page with: apt-get install chromium")
 	}
+	p := &Page{t: t}
+	for try := 1; ; try++ { // Chromium dies at its start now and then
+		err := p.start()
+		if err == nil {
+			break
+		}
+		if try == 3 {
+			t.Fatal(err)
+		}
+	}
+	p.Run(chromedp.Navigate("file://"+file), chromedp.WaitVisible(chromedp.CSS(element)))
+	return p
+}
+
+// start starts Chromium with an empty page.
+func (p *Page) start() error {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(2*time.Minute))
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewExecAllocator(p.t.Context(), options...)
+	p.t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	p := &Page{t: t, ctx: ctx}
-	p.Run(chromedp.Navigate("about:blank"))
-	if err := chromedp.Listen(ctx, func(event any) {
+	p.t.Cleanup(cancel)
+	p.ctx, cancel = chromedp.NewContext(ctx)
+	p.t.Cleanup(cancel)
+	if err := chromedp.Do(p.ctx, chromedp.Navigate("about:blank")); err != nil {
+		return err
+	}
+	return chromedp.Listen(p.ctx, func(event any) {
 		if e, ok := event.(*network.EventRequestWillBeSent); ok {
 			p.mu.Lock()
 			p.asked = append(p.asked, e.Request.URL)
 			p.mu.Unlock()
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	p.Run(chromedp.Navigate("file://"+file), chromedp.WaitVisible(chromedp.CSS(element)))
-	return p
+	})
 }
 
 // Run runs actions.
