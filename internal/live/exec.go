@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/viplab/viplab/internal/live/control"
-	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -69,13 +69,13 @@ func (l *Lab) exec(ctx context.Context, call *control.Call) (any, error) {
 
 // execInPod runs a program in a container, as "kubectl exec" does.
 func (l *Lab) execInPod(ctx context.Context, call *control.Call, pod store.Key, args ExecArgs) error {
-	streams := api.Streams{In: call.Stdin, Out: call.Stdout, Err: call.Stderr, TTY: args.TTY}
+	streams := access.Streams{In: call.Stdin, Out: call.Stdout, Err: call.Stderr, TTY: args.TTY}
 	if args.TTY {
 		// The container has a terminal of its own, so this one only passes bytes on.
 		if _, err := term.MakeRaw(int(call.Stdin.Fd())); err != nil {
 			return err
 		}
-		sizes := make(chan api.TerminalSize)
+		sizes := make(chan access.TerminalSize)
 		streams.Err, streams.Resize = nil, sizes
 		go func() {
 			defer close(sizes)
@@ -83,21 +83,21 @@ func (l *Lab) execInPod(ctx context.Context, call *control.Call, pod store.Key, 
 		}()
 	}
 	err := l.standing.Cluster().Containers().Exec(ctx, pod, args.Container, args.Command, streams)
-	if exit := (*api.ExitError)(nil); errors.As(err, &exit) {
+	if exit := (*access.ExitError)(nil); errors.As(err, &exit) {
 		return &control.ExitError{Code: exit.Code}
 	}
 	return err
 }
 
 // followSize passes on the size of a terminal, at first and after every change, until the context ends.
-func followSize(ctx context.Context, call *control.Call, sizes chan<- api.TerminalSize) {
+func followSize(ctx context.Context, call *control.Call, sizes chan<- access.TerminalSize) {
 	for {
 		size, err := unix.IoctlGetWinsize(int(call.Stdin.Fd()), unix.TIOCGWINSZ)
 		if err != nil {
 			return
 		}
 		select {
-		case sizes <- api.TerminalSize{Width: size.Col, Height: size.Row}:
+		case sizes <- access.TerminalSize{Width: size.Col, Height: size.Row}:
 		case <-ctx.Done():
 			return
 		}

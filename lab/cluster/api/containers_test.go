@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -30,7 +31,7 @@ func TestNoContainers(t *testing.T) {
 
 // machine has no programs, but logs, and a web server on every port.
 type machine struct {
-	Containers
+	access.Containers
 	page string
 }
 

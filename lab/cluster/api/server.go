@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -34,7 +35,7 @@ type Server struct {
 	ordered    []*resource // as discovery lists them
 	events     *memory
 	authority  *authority
-	containers Containers // nil: the programs of pods are out of reach
+	containers access.Containers // nil: the programs of pods are out of reach
 	token      string
 
 	ctx  context.Context // of everything that is served; ends with Close
@@ -182,3 +183,7 @@ contexts:
 current-context: viplab
 `, e.URL, base64.StdEncoding.EncodeToString(e.CA), e.Token)
 }
+
+// SetContainers gives clients access to the containers of pods. It must be called before Serve. Without it, requests
+// for exec, attach, log, portforward and proxy are answered with 501 Not Implemented.
+func (s *Server) SetContainers(c access.Containers) { s.containers = c }

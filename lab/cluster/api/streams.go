@@ -19,6 +19,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 	"k8s.io/utils/exec"
 
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -44,7 +45,7 @@ func (s *Server) podOf(r *request) (*corev1.Pod, error) {
 func containerOf(r *request, pod *corev1.Pod) (string, error) {
 	name := r.URL.Query().Get("container")
 	if name == "" {
-		return DefaultContainer(pod), nil
+		return access.DefaultContainer(pod), nil
 	}
 	var known []string
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -90,7 +91,7 @@ func (s *Server) execute(w http.ResponseWriter, r *request) error {
 		return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 	}
 	key, line := store.KeyOf(pod), q["command"]
-	run := func(ctx context.Context, streams Streams) error {
+	run := func(ctx context.Context, streams access.Streams) error {
 		if r.sub == "attach" {
 			return s.containers.Attach(ctx, key, container, streams)
 		}
@@ -111,30 +112,30 @@ func (s *Server) execute(w http.ResponseWriter, r *request) error {
 }
 
 // command makes a remotecommand.Executor of a function.
-type command func(context.Context, Streams) error
+type command func(context.Context, access.Streams) error
 
 // ExecInContainer implements remotecommand.Executor.
 func (run command) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, in io.Reader,
 	out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
-	s := Streams{In: in, Out: out, Err: errs, TTY: tty}
+	s := access.Streams{In: in, Out: out, Err: errs, TTY: tty}
 	if tty && resize != nil {
 		s.Resize = sizesOf(ctx, resize)
 	}
 	err := run(ctx, s)
-	if exit := (*ExitError)(nil); errors.As(err, &exit) {
+	if exit := (*access.ExitError)(nil); errors.As(err, &exit) {
 		return exec.CodeExitError{Err: exit, Code: exit.Code}
 	}
 	return err
 }
 
 // sizesOf passes sizes on until their channel is closed.
-func sizesOf(ctx context.Context, sizes <-chan remotecommand.TerminalSize) <-chan TerminalSize {
-	out := make(chan TerminalSize)
+func sizesOf(ctx context.Context, sizes <-chan remotecommand.TerminalSize) <-chan access.TerminalSize {
+	out := make(chan access.TerminalSize)
 	go func() {
 		defer close(out)
 		for size := range sizes {
 			select {
-			case out <- TerminalSize(size):
+			case out <- access.TerminalSize(size):
 			case <-ctx.Done():
 			}
 		}
@@ -165,7 +166,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *request) error {
 
 // forwarder connects streams with ports of a pod until ctx ends; portforward gives it no context of the connection.
 type forwarder struct {
-	containers Containers
+	containers access.Containers
 	pod        store.Key
 	ctx        context.Context
 }

@@ -14,12 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/viplab/viplab/lab/cluster/access"
 )
 
 // serveWebSocket serves a command through version 5 of the channel protocol, the first choice of Kubernetes' clients.
 // remotecommand, made for kubelets, knows the older ones: real API servers translate between the two.
 func serveWebSocket(w http.ResponseWriter, r *http.Request, o *remotecommand.Options, run func(context.Context,
-	Streams) error) {
+	access.Streams) error) {
 	kind := func(wanted bool, t wsstream.ChannelType) wsstream.ChannelType {
 		if wanted {
 			return t
@@ -41,7 +43,7 @@ func serveWebSocket(w http.ResponseWriter, r *http.Request, o *remotecommand.Opt
 		return // Open has answered
 	}
 	defer func() { _ = conn.Close() }()
-	streams := Streams{TTY: o.TTY}
+	streams := access.Streams{TTY: o.TTY}
 	if o.Stdin {
 		streams.In = channels[remotecommand.StreamStdIn]
 	}
@@ -62,12 +64,12 @@ func serveWebSocket(w http.ResponseWriter, r *http.Request, o *remotecommand.Opt
 }
 
 // decodeSizes yields the sizes that a client sends until it is gone.
-func decodeSizes(ctx context.Context, from io.Reader) <-chan TerminalSize {
-	out := make(chan TerminalSize)
+func decodeSizes(ctx context.Context, from io.Reader) <-chan access.TerminalSize {
+	out := make(chan access.TerminalSize)
 	go func() {
 		defer close(out)
 		for d := json.NewDecoder(from); ; {
-			var size TerminalSize
+			var size access.TerminalSize
 			if d.Decode(&size) != nil {
 				return
 			}
@@ -83,7 +85,7 @@ func decodeSizes(ctx context.Context, from io.Reader) <-chan TerminalSize {
 
 // resultOf returns how a command ended in the form that clients expect.
 func resultOf(err error) *metav1.Status {
-	exit := (*ExitError)(nil)
+	exit := (*access.ExitError)(nil)
 	switch {
 	case err == nil:
 		return &metav1.Status{Status: metav1.StatusSuccess}

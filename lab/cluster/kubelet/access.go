@@ -13,12 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/container"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-var _ api.Containers = (*Kubelet)(nil)
+var _ access.Containers = (*Kubelet)(nil)
 
 // find returns a pod and its container; an empty name means the pod's default one.
 func (k *Kubelet) find(key store.Key, name string) (*Pod, *unit, error) {
@@ -29,7 +29,7 @@ func (k *Kubelet) find(key store.Key, name string) (*Pod, *unit, error) {
 		return nil, nil, apierrors.NewNotFound(corev1.Resource("pods"), key.String())
 	}
 	if name == "" {
-		name = api.DefaultContainer(p.object)
+		name = access.DefaultContainer(p.object)
 	}
 	for _, u := range p.units() {
 		if u.spec.Name == name {
@@ -39,8 +39,8 @@ func (k *Kubelet) find(key store.Key, name string) (*Pod, *unit, error) {
 	return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, key))
 }
 
-// Exec implements api.Containers.
-func (k *Kubelet) Exec(ctx context.Context, pod store.Key, name string, command []string, s api.Streams) error {
+// Exec implements access.Containers.
+func (k *Kubelet) Exec(ctx context.Context, pod store.Key, name string, command []string, s access.Streams) error {
 	_, u, err := k.find(pod, name)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (k *Kubelet) Exec(ctx context.Context, pod store.Key, name string, command 
 		} else if s.Out != nil {
 			_, _ = fmt.Fprintln(s.Out, start.Detail)
 		}
-		return &api.ExitError{Code: 126}
+		return &access.ExitError{Code: 126}
 	}
 	if err != nil {
 		return err
@@ -61,13 +61,13 @@ func (k *Kubelet) Exec(ctx context.Context, pod store.Key, name string, command 
 	defer stop()
 	follow(s.Resize, p.Done(), p.Resize)
 	if code := p.ExitCode(); code != 0 {
-		return &api.ExitError{Code: code}
+		return &access.ExitError{Code: code}
 	}
 	return nil
 }
 
 // follow passes the sizes of a terminal on, until done is closed.
-func follow(sizes <-chan api.TerminalSize, done <-chan struct{}, resize func(width, height uint16) error) {
+func follow(sizes <-chan access.TerminalSize, done <-chan struct{}, resize func(width, height uint16) error) {
 	for sizes != nil {
 		select {
 		case s, ok := <-sizes:
@@ -83,8 +83,8 @@ func follow(sizes <-chan api.TerminalSize, done <-chan struct{}, resize func(wid
 	<-done
 }
 
-// Attach implements api.Containers.
-func (k *Kubelet) Attach(ctx context.Context, pod store.Key, name string, s api.Streams) error {
+// Attach implements access.Containers.
+func (k *Kubelet) Attach(ctx context.Context, pod store.Key, name string, s access.Streams) error {
 	p, u, err := k.find(pod, name)
 	if err != nil {
 		return err
@@ -114,12 +114,12 @@ func (k *Kubelet) Attach(ctx context.Context, pod store.Key, name string, s api.
 		return err
 	}
 	if code := run.ExitCode(); code != 0 {
-		return &api.ExitError{Code: code}
+		return &access.ExitError{Code: code}
 	}
 	return nil
 }
 
-// Logs implements api.Containers.
+// Logs implements access.Containers.
 func (k *Kubelet) Logs(ctx context.Context, pod store.Key, name string, o *corev1.PodLogOptions, w io.Writer) error {
 	p, u, err := k.find(pod, name)
 	if err != nil {
@@ -143,7 +143,7 @@ func (k *Kubelet) Logs(ctx context.Context, pod store.Key, name string, o *corev
 	return output.print(ctx, o, w)
 }
 
-// Dial implements api.Containers. Programs may listen on the loopback address or on the pod's.
+// Dial implements access.Containers. Programs may listen on the loopback address or on the pod's.
 func (k *Kubelet) Dial(ctx context.Context, pod store.Key, port uint16) (net.Conn, error) {
 	k.mu.Lock()
 	p := k.pods[pod]

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/internal/lab/nstest"
-	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/access"
 )
 
 func TestAttach(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAttach(t *testing.T) {
 	in, typed := io.Pipe()
 	seen, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- w.Containers().Attach(w.ctx, key("echo"), "", api.Streams{In: in, Out: out}) }()
+	go func() { ended <- w.Containers().Attach(w.ctx, key("echo"), "", access.Streams{In: in, Out: out}) }()
 	_, err := io.WriteString(typed, "hello\n")
 	nstest.Must(t, err)
 	if line, err := bufio.NewReader(seen).ReadString('\n'); line != "hello\n" || err != nil {

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/lab/nstest"
-	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
@@ -62,7 +62,7 @@ func TestServersAndProgramsMeet(t *testing.T) {
 }
 
 func isExit(err error, code int) bool {
-	exit := (*api.ExitError)(nil)
+	exit := (*access.ExitError)(nil)
 	return errors.As(err, &exit) && exit.Code == code
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
-	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -120,7 +120,7 @@ func (w *world) logs(name, container string, o corev1.PodLogOptions) string {
 // exec runs a shell script in a container.
 func (w *world) exec(name, container, script string) (string, error) {
 	var b bytes.Buffer
-	err := w.Containers().Exec(w.ctx, key(name), container, []string{"sh", "-c", script}, api.Streams{Out: &b, Err: &b})
+	err := w.Containers().Exec(w.ctx, key(name), container, []string{"sh", "-c", script}, access.Streams{Out: &b, Err: &b})
 	return strings.TrimSpace(b.String()), err
 }
 

@@ -22,14 +22,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // programs are containers whose commands run in the test's own namespaces. Ports of pods are those of this machine.
 type programs struct{}
 
-func (programs) Exec(ctx context.Context, pod store.Key, container string, command []string, s api.Streams) error {
+func (programs) Exec(ctx context.Context, pod store.Key, container string, command []string, s access.Streams) error {
 	if s.TTY {
 		size := <-s.Resize
 		fmt.Fprintf(s.Out, "terminal of %d columns and %d lines\r\n", size.Width, size.Height)
@@ -55,12 +55,12 @@ func (programs) Exec(ctx context.Context, pod store.Key, container string, comma
 
 func ended(err error) error {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return &api.ExitError{Code: exit.ExitCode()}
+		return &access.ExitError{Code: exit.ExitCode()}
 	}
 	return err
 }
 
-func (programs) Attach(_ context.Context, pod store.Key, container string, s api.Streams) error {
+func (programs) Attach(_ context.Context, pod store.Key, container string, s access.Streams) error {
 	fmt.Fprintf(s.Out, "attached to %s of %s\n", container, pod)
 	_, err := io.Copy(s.Out, s.In)
 	return err

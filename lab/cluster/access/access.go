@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+// Package access is how clients of the API reach the containers of running pods: what a kubelet offers, and what the
+// API server passes on.
+package access
 
 import (
 	"context"
@@ -62,7 +64,3 @@ func DefaultContainer(p *corev1.Pod) string {
 	}
 	return p.Spec.Containers[0].Name
 }
-
-// SetContainers gives clients access to the containers of pods. It must be called before Serve. Without it, requests
-// for exec, attach, log, portforward and proxy are answered with 501 Not Implemented.
-func (s *Server) SetContainers(c Containers) { s.containers = c }
