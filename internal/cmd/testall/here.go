@@ -20,7 +20,7 @@ import (
 )
 
 // timeout is for a package's tests on a slow machine.
-const timeout = "40m"
+const timeout = "60m"
 
 const module = "github.com/viplab/viplab"
 
