@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/cluster/dns"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -83,12 +84,12 @@ func (s *servers) Close() error {
 	return errors.Join(errs...)
 }
 
-// How long an echo server of a container serves after SIGTERM: until it has been quiet for a while, so that proxiers
-// have time to drop the endpoint, but not for ever if they do not. kube-proxy waits at most one second between syncs
-// by default (minSyncPeriod).
+// An echo server of a container serves after SIGTERM until it has been quiet for a while, so that proxiers have time to
+// drop the endpoint, but at most for many such whiles. kube-proxy waits at most one second between syncs by default
+// (minSyncPeriod). Slow machines take longer.
 const (
-	quiet   = time.Second
-	longest = 10 * time.Second
+	quiet = time.Second
+	many  = 10
 )
 
 // Drain implements kubelet.Drainer. It returns when nobody has connected for a while.
@@ -96,21 +97,21 @@ func (s *servers) Drain(ctx context.Context) {
 	switch {
 	case len(s.all) == 0: // it serves nothing
 	case s.echo == nil:
-		awaitQuiet(ctx, func() (never time.Time) { return never })
+		awaitQuiet(ctx, machine.Limit(quiet), func() (never time.Time) { return never })
 	default:
-		awaitQuiet(ctx, s.echo.LastArrival)
+		awaitQuiet(ctx, machine.Limit(quiet), s.echo.LastArrival)
 	}
 }
 
 // awaitQuiet waits until nothing has arrived for a while, or ctx ends.
-func awaitQuiet(ctx context.Context, lastArrival func() time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+func awaitQuiet(ctx context.Context, while time.Duration, lastArrival func() time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, many*while)
 	defer cancel()
 	for last := time.Now(); ; last = lastArrival() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Until(last.Add(quiet))):
+		case <-time.After(time.Until(last.Add(while))):
 		}
 		if !lastArrival().After(last) {
 			return

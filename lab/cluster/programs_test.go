@@ -16,7 +16,7 @@ func TestAwaitQuiet(t *testing.T) {
 	}{
 		"nobody comes":       {0, time.Minute, quiet},
 		"some come":          {1500 * time.Millisecond, time.Minute, 1500*time.Millisecond + quiet},
-		"they never stop":    {time.Hour, time.Minute, longest},
+		"they never stop":    {time.Hour, time.Minute, many * quiet},
 		"it has to end":      {time.Hour, 2 * time.Second, 2 * time.Second},
 		"it has to end soon": {0, time.Millisecond, time.Millisecond},
 	} {
@@ -25,7 +25,7 @@ func TestAwaitQuiet(t *testing.T) {
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), c.ends)
 				defer cancel()
-				awaitQuiet(ctx, func() time.Time {
+				awaitQuiet(ctx, quiet, func() time.Time {
 					return began.Add(min(time.Since(began).Truncate(time.Second/10), c.arrivals))
 				})
 				if took := time.Since(began); took != c.want {
