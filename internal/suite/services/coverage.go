@@ -86,8 +86,8 @@ func (c *Coverage) Never() []string {
 			names = append(names, kind.name)
 		}
 	}
-	for event := range lives {
-		if name := (&Life{Event: event}).kind(); c.Changes[name] == 0 {
+	for _, e := range events {
+		if name := (&Life{Event: e.name}).kind(); c.Changes[name] == 0 {
 			names = append(names, name)
 		}
 	}

@@ -131,13 +131,13 @@ func TestProxiersLive(t *testing.T) {
 			if s.Life == nil {
 				continue
 			}
-			if i == 0 || lives[s.Life.Event] == nil || s.Life.Node == "" {
+			if i == 0 || s.Life.event().begin == nil || s.Life.Node == "" {
 				t.Errorf("case %d, state %d: %+v", number, i+1, s.Life)
 			}
 			seen[s.Life.Event] = true
 		}
 	}
-	if len(seen) != len(lives) {
-		t.Errorf("generated %v of %d events", seen, len(lives))
+	if len(seen) != len(events) {
+		t.Errorf("generated %v of %d events", seen, len(events))
 	}
 }

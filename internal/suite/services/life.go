@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,19 +23,26 @@ type Life struct {
 	Node  string `json:"node"`
 }
 
-// lives are the events of a proxier's life: how each one begins, before the changes, and what ends it after them.
-var lives = map[string]func(ctx context.Context, w spec.World, c spec.Control) (end func() error, err error){
-	"restarts": func(ctx context.Context, _ spec.World, c spec.Control) (func() error, error) {
-		return func() error { return c.Start(ctx) }, c.Kill(ctx)
-	},
-	"loses its watches": func(ctx context.Context, _ spec.World, c spec.Control) (func() error, error) {
+// event is something that happens to a proxier. begin makes it happen before the changes, and end ends it after them.
+// Errors of the harness are HarnessErrors; others are the proxier's.
+type event struct {
+	name  string
+	begin func(ctx context.Context, w spec.World, c spec.Control) (end func() error, err error)
+}
+
+// events are all kinds of events.
+var events = []event{
+	{"restarts", func(ctx context.Context, _ spec.World, c spec.Control) (func() error, error) {
+		return func() error { return fault(c.Start(ctx)) }, c.Kill(ctx)
+	}},
+	{"loses its watches", func(ctx context.Context, _ spec.World, c spec.Control) (func() error, error) {
 		resume, err := c.BreakWatches(ctx)
 		return func() error { resume(); return nil }, err
-	},
-	"cannot write": func(ctx context.Context, w spec.World, c spec.Control) (func() error, error) {
+	}},
+	{"cannot write", func(ctx context.Context, w spec.World, c spec.Control) (func() error, error) {
 		refusal, err := c.RefuseWrites(ctx)
-		return func() error { return errors.Join(refused(ctx, w, refusal), refusal.End()) }, err
-	},
+		return func() error { return errors.Join(refused(ctx, w, refusal), fault(refusal.End())) }, err
+	}},
 }
 
 // live gives a case an event in one of its changes.
@@ -43,7 +51,15 @@ func (g *generator) live(c *Case) {
 		return
 	}
 	s := &c.States[1+g.IntN(len(c.States)-1)]
-	s.Life = &Life{Event: dice.OneOf(g.Dice, "restarts", "loses its watches", "cannot write"), Node: node(g.Dice)}
+	s.Life = &Life{Event: dice.OneOf(g.Dice, events...).name, Node: node(g.Dice)}
+}
+
+// event returns the event of the name, or one without a name.
+func (l *Life) event() (found event) {
+	if i := slices.IndexFunc(events, func(e event) bool { return e.name == l.Event }); i >= 0 {
+		found = events[i]
+	}
+	return found
 }
 
 // during makes changes while the event lasts.
@@ -51,11 +67,11 @@ func (l *Life) during(ctx context.Context, w spec.World, change func() error) er
 	if l == nil {
 		return change()
 	}
-	end, err := lives[l.Event](ctx, w, w.ProxierControl(l.Node))
+	end, err := l.event().begin(ctx, w, w.ProxierControl(l.Node))
 	if err != nil {
 		return fault(err)
 	}
-	return errors.Join(change(), fault(end()))
+	return errors.Join(change(), end())
 }
 
 func (l *Life) String() string { return fmt.Sprintf("the proxier of %s %s meanwhile", l.Node, l.Event) }
@@ -63,8 +79,8 @@ func (l *Life) String() string { return fmt.Sprintf("the proxier of %s %s meanwh
 // kind is the event as a kind of change, for the coverage.
 func (l *Life) kind() string { return "proxier " + l.Event }
 
-// refused returns when writes of every family have been refused. A Service of its own, which stays, makes the proxier
-// write: the other changes may concern no rule.
+// refused returns when writes of every family have been refused, or an error if the proxier does not try to write. A
+// Service of its own, which stays, makes it write: the other changes may concern no rule.
 func refused(ctx context.Context, w spec.World, refusal spec.Refusal) error {
 	err := w.Apply(&corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
@@ -73,7 +89,7 @@ func refused(ctx context.Context, w spec.World, refusal spec.Refusal) error {
 			Ports: []corev1.ServicePort{{Port: 80}}},
 	})
 	if err != nil {
-		return err
+		return fault(err)
 	}
 	return fixture.Eventually(ctx, func(context.Context) error {
 		for _, f := range w.Lab().Stack().Families() {

@@ -163,7 +163,7 @@ func valid(id string, trees []any) (cases []Case, numbers []int) {
 func (c Case) valid() bool {
 	services := false
 	for _, s := range c.States {
-		if s.Life != nil && (lives[s.Life.Event] == nil || s.Life.Node == "") {
+		if s.Life != nil && (s.Life.event().begin == nil || s.Life.Node == "") {
 			return false
 		}
 		services = services || len(s.Services) > 0
