@@ -157,8 +157,8 @@ func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
 func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	refused(t, "conform --proxier iptbles --ip 5 --overlay gre --pods flat --focus ( --shard 5/4",
-		`--proxier: unknown proxier "iptbles", did you mean "iptables"? (there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:",
-		"--focus:", "--shard:")
+		`--proxier: unknown proxier "iptbles", did you mean "iptables"? (there are iptables, iptables-legacy,`,
+		"--ip:", "--overlay:", "--pods:", "--focus:", "--shard:")
 	refused(t, "conform --list --focus ( --ip 5", "--focus:", "--ip:")
 	refused(t, "conform --group hairpn --priority P7 --skip (", `unknown group "hairpn", did you mean "hairpin"?`,
 		`unknown priority "P7"`, "--skip:")
@@ -244,7 +244,7 @@ func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			folder := t.TempDir()
-			cmd := viplab(t, "conform", "--proxier", "nftables", "--ip", "4", "--priority", "P0", "--out", folder)
+			cmd := viplab(t, "conform", "--proxier", "nftables", "--ip", "4", "--out", folder)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			var stdout bytes.Buffer
 			cmd.Stdout = &stdout
@@ -253,7 +253,8 @@ func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
 			g.Expect(cmd.Start()).To(Succeed())
 			g.Expect(terminal.Close()).To(Succeed())
 			words := bufio.NewReader(progress)
-			for ended := 0; ended < 10; {
+			ended := 0
+			for ended < 40 {
 				status, err := words.ReadString('K') // of the sequence that clears the line
 				g.Expect(err).NotTo(HaveOccurred())
 				fmt.Sscanf(status, "%d of", &ended)
@@ -266,7 +267,7 @@ func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
 			g.Expect(stdout.String()).NotTo(Or(ContainSubstring("BROKEN"), ContainSubstring("goroutine")))
 			r, err := report.Read(folder)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(r.Proxiers[0].Passed).To(BeNumerically(">", 5))
+			g.Expect(r.Proxiers[0].Passed).To(BeNumerically(">=", ended)) // all but those that were skipped
 			g.Expect(r.Proxiers[0].Failed).To(BeZero())
 			g.Expect(r.Proxiers[0].Passed + r.Proxiers[0].Skipped).To(BeNumerically("<", len(r.Results)))
 		})
@@ -294,7 +295,8 @@ func testTerminal(t *testing.T) (master, slave *os.File) {
 func TestAnEmptyShardIsNoFailure(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-allocation-rules$", "--shard", "2/2", "--out", folder)
+	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-allocation-rules$", "--shard", "2/2",
+		"--out", folder)
 	if code != 0 || !strings.Contains(stdout, "shard 2/2 is empty") {
 		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
 	}
