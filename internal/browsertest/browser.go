@@ -37,7 +37,7 @@ func Open(t *testing.T, file, element string) *Page {
 		t.Skip("no Chromium to look at the page with: apt-get install chromium")
 	}
 	p := &Page{t: t}
-	for try := 1; ; try++ { // Chromium dies at its start now and then
+	for try := 1; ; try++ { // Chromium crashes at its start now and then, before it has any page
 		err := p.start()
 		if err == nil {
 			break
@@ -45,6 +45,7 @@ func Open(t *testing.T, file, element string) *Page {
 		if try == 3 {
 			t.Fatal(err)
 		}
+		t.Logf("Chromium is started again: %v", err)
 	}
 	p.Run(chromedp.Navigate("file://"+file), chromedp.WaitVisible(chromedp.CSS(element)))
 	return p
