@@ -51,8 +51,8 @@ func (f *conformFlags) checkRandom() error {
 		return fmt.Errorf("--time: %s: want a positive duration, such as 10m", f.time)
 	case f.random > 0 && (f.selected.given() || f.shards.shard != "" || f.list || f.keep || f.keepFailed ||
 		f.trySkipped || f.expect.out != ""):
-		return errors.New("--random generates cases: it cannot be combined with --focus, --skip, --group, --priority, " +
-			"--shard, --list, --keep, --keep-failed, --try-skipped and --write-expectations")
+		return errors.New("--random generates cases: it cannot be combined with --focus, --skip, --group, " +
+			"--priority, --shard, --list, --keep, --keep-failed, --try-skipped and --write-expectations")
 	}
 	return nil
 }

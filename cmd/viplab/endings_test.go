@@ -74,7 +74,8 @@ func TestUpOnAFullDisk(t *testing.T) {
 func TestResultsOnAFullDisk(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	defer tiny(t, out, "size=4k")()
-	code, stdout, stderr := outcome(t, "conform", "--ip", "4", "--focus", "^clusterip-every-node$", "--proxier", "none", "--out", out)
+	code, stdout, stderr := outcome(t, "conform", "--ip", "4", "--focus", "^clusterip-every-node$",
+		"--proxier", "none", "--out", out)
 	if want := "report.json: no space left on device"; code != 2 || !strings.Contains(stderr, want) {
 		t.Errorf("conform: exit code %d, %q, want 2 and %q", code, stderr, want)
 	}

@@ -39,7 +39,8 @@ func (f *conformFlags) remark(ctx context.Context, r report.Report) (text string
 	}
 	for _, p := range r.Proxiers {
 		if p.Name == f.name() && f.proxiers.features == "" && p.NotOffered+p.NotImplemented > 0 {
-			text += fmt.Sprintf("%s has not claimed some features: --features +NAME claims one (viplab features)\n", p.Name)
+			const hint = "%s has not claimed some features: --features +NAME claims one (viplab features)\n"
+			text += fmt.Sprintf(hint, p.Name)
 		}
 	}
 	return text

@@ -23,10 +23,10 @@ type shardFlags struct{ shard, times string }
 const indexVariable = "JOB_COMPLETION_INDEX"
 
 func (f *shardFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N; auto/N in a pod of an "+
-		"Indexed Job of Kubernetes, whose $"+indexVariable+" is I-1")
-	cmd.Flags().StringVar(&f.times, "shard-times", "", "balance the shards by the times in this report of an earlier run "+
-		"(report.json, or its folder), which must be the same for all shards")
+	cmd.Flags().StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N; auto/N in a pod of "+
+		"an Indexed Job of Kubernetes, whose $"+indexVariable+" is I-1")
+	cmd.Flags().StringVar(&f.times, "shard-times", "", "balance the shards by the times in this report of an earlier "+
+		"run (report.json, or its folder), which must be the same for all shards")
 }
 
 // set sets the shard in the options. It replaces auto by the number, so that reports have it.

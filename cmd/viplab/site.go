@@ -22,8 +22,8 @@ func newSite() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "site REPORT...|DIR",
 		Short: "Make a static site of many reports: versions by scenarios over time",
-		Long: `site reads reports (report.json, or its folder) and every report.json below other folders, and writes a static
-site that a web server can publish, or a browser open from a disk:
+		Long: `site reads reports (report.json, or its folder) and every report.json below other folders, and writes a
+static site that a web server can publish, or a browser open from a disk:
 
   index.html       each proxier with the sums of its newest version, and all reports
   PROXIER.html     versions by scenarios, the newest version first, its regressions above
@@ -104,7 +104,8 @@ func reportsBelow(folder, out string) (files []string, err error) {
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s: there is no %s in it or below it; viplab conform --out FOLDER writes one", folder, reportFile)
+		err = fmt.Errorf("%s: there is no %s in it or below it; viplab conform --out FOLDER writes one",
+			folder, reportFile)
 	}
 	return files, err
 }

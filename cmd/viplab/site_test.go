@@ -17,7 +17,8 @@ import (
 func datedReport(t *testing.T, folder string, day int, s spec.Scenario, v spec.Verdict) {
 	t.Helper()
 	file := filepath.Join(s.ID, "p", "failure.txt")
-	r := report.New("v1", "6.1", "dual", []spec.Result{{Scenario: s, Proxier: "p", Verdict: v, Reason: "because", Files: []string{file}}})
+	result := spec.Result{Scenario: s, Proxier: "p", Verdict: v, Reason: "because", Files: []string{file}}
+	r := report.New("v1", "6.1", "dual", []spec.Result{result})
 	r.Date = time.Date(2026, 11, day, 12, 0, 0, 0, time.UTC)
 	if err := r.WriteJSON(folder); err != nil {
 		t.Fatal(err)

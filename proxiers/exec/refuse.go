@@ -95,7 +95,8 @@ func (r *refusal) cover(families string) error {
 				}
 				r.files = append(r.files, file)
 			}
-			if err := os.Symlink(beside, filepath.Join(r.folder.path, "writers", name)); err != nil && !os.IsExist(err) {
+			link := filepath.Join(r.folder.path, "writers", name)
+			if err := os.Symlink(beside, link); err != nil && !os.IsExist(err) {
 				return err
 			}
 		}

@@ -38,7 +38,7 @@ const (
 	ITPLocal            Feature = "itp-local"             // internalTrafficPolicy Local
 	SessionAffinity     Feature = "session-affinity"      // sessionAffinity ClientIP
 	HealthCheckNodePort Feature = "healthcheck-nodeport"  // HTTP on spec.healthCheckNodePort
-	TerminatingFallback Feature = "terminating-endpoints" // without ready endpoints, terminating ones that serve are used
+	TerminatingFallback Feature = "terminating-endpoints" // terminating ones serve if no endpoint is ready
 	SCTP                Feature = "sctp"                  // ports of protocol SCTP are served like those of TCP and UDP
 
 	// SourceAddress: endpoints see the address of a pod that calls a ClusterIP, and under ETP Local that of an outside

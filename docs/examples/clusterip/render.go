@@ -50,7 +50,10 @@ func render(w io.Writer, family lab.Family, state *model.State) {
  chain output { type nat hook output priority -100; jump services; }
  chain forward { type filter hook forward priority 0; jump unserved; }
  chain local { type filter hook output priority 0; jump unserved; }
- chain postrouting { type nat hook postrouting priority 100; ct status dnat %[1]s saddr . %[1]s daddr @hairpin masquerade; }
+ chain postrouting {
+  type nat hook postrouting priority 100
+  ct status dnat %[1]s saddr . %[1]s daddr @hairpin masquerade
+ }
  set hairpin { type %[4]s . %[4]s; %[5]s}
 }
 `, f.table, &dnat, &refuse, f.address, hairpins(state))

@@ -53,7 +53,8 @@ func add(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrDecodingFailure, "the configuration is no JSON", err.Error())
 	}
 	if len(c.RuntimeConfig.IPs) == 0 {
-		return types.NewError(types.ErrInvalidNetworkConfig, "runtimeConfig.ips is empty", "the runtime chooses addresses")
+		return types.NewError(types.ErrInvalidNetworkConfig, "runtimeConfig.ips is empty",
+			"the runtime chooses addresses")
 	}
 	var ips []*net.IPNet
 	for _, text := range c.RuntimeConfig.IPs {

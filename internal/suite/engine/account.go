@@ -79,7 +79,8 @@ func (f failedRows) lines(fold bool) (lines []line) {
 		if fold && i > 0 && f.probes[i-1].label == p.label {
 			before := f.probes[i-1]
 			last := &lines[len(lines)-1]
-			if last.mark == l.mark && last.want == l.want && last.got == l.got && before.row.Probe(0) == p.row.Probe(0) {
+			alike := last.mark == l.mark && last.want == l.want && last.got == l.got
+			if alike && before.row.Probe(0) == p.row.Probe(0) {
 				family := " " + before.family.String()
 				last.probe = strings.Replace(last.probe, family, family+"+"+p.family.String(), 1)
 				continue

@@ -91,7 +91,8 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 		e.data("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
 	}
 	e.text("failure.txt", func(b io.Writer) error {
-		fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n", w.cell.Scenario.ID, w.cell.Proxier.Name(), w.cell.Scenario.Why, result.Reason)
+		s := w.cell.Scenario
+		fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n", s.ID, w.cell.Proxier.Name(), s.Why, result.Reason)
 		for _, f := range w.failures {
 			fmt.Fprintf(b, "\nall rows: %s\n", f.whole())
 		}

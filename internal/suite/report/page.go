@@ -68,7 +68,8 @@ func (p Page) Only(results []Result) Page {
 		rows := g.Rows
 		g.Rows = nil
 		for _, row := range rows {
-			row.Scenarios = slices.DeleteFunc(slices.Clone(row.Scenarios), func(s PageScenario) bool { return !of[s.ID] })
+			other := func(s PageScenario) bool { return !of[s.ID] }
+			row.Scenarios = slices.DeleteFunc(slices.Clone(row.Scenarios), other)
 			if len(row.Scenarios) > 0 {
 				g.Rows = append(g.Rows, row)
 			}

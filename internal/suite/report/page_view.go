@@ -89,7 +89,10 @@ func newDetail(g PageGroup, l line, folder string) *detail {
 		d.Results = append(d.Results, x)
 		maps.Copy(d.Traces, x.traces)
 		for _, name := range x.Files {
-			if info, err := os.Stat(filepath.Join(folder, name)); filepath.IsLocal(name) && err == nil && !info.IsDir() {
+			if !filepath.IsLocal(name) {
+				continue
+			}
+			if info, err := os.Stat(filepath.Join(folder, name)); err == nil && !info.IsDir() {
 				d.Linked = append(d.Linked, name)
 			}
 		}

@@ -38,8 +38,8 @@ func New(runs []Run) (*Site, error) {
 	for _, r := range runs {
 		switch {
 		case r.Date.IsZero():
-			errs = append(errs, fmt.Errorf("%s: the report has no date, so it has no place in the site: run it again with "+
-				"this version of viplab", r.Path))
+			errs = append(errs, fmt.Errorf("%s: the report has no date, so it has no place in the site: run it again "+
+				"with this version of viplab", r.Path))
 		case len(r.Results) == 0:
 			errs = append(errs, fmt.Errorf("%s: the report has no results: leave it out", r.Path))
 		}

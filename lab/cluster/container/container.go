@@ -42,8 +42,8 @@ type Files struct {
 	Space int64
 	// ReadOnly makes the root read-only, except /dev, /proc, /tmp and /run.
 	ReadOnly bool
-	// Whole shows the machine's temporary folders and file systems in memory too, except /run. What the container writes
-	// there does not reach them. It has no effect with a Root.
+	// Whole shows the machine's temporary folders and file systems in memory too, except /run. What the container
+	// writes there does not reach them. It has no effect with a Root.
 	Whole bool
 }
 
