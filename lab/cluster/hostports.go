@@ -61,7 +61,7 @@ func (h *hostPorts) set(node *lab.Node, pod store.Key, rules []string) error {
 func writeHostPorts(node *lab.Node, rules []string) error {
 	body := strings.Join(rules, "\n")
 	script := fmt.Sprintf(`table inet %[1]s
-delete table inet %[1]s
+flush table inet %[1]s
 table inet %[1]s {
   chain ports {
 %[2]s

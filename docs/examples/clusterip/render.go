@@ -20,7 +20,10 @@ var words = map[lab.Family]struct{ table, address, unreachable string }{
 // remove removes the table of a family, whether it is there or not.
 const remove = "table %[1]s clusterip\ndelete table %[1]s clusterip\n"
 
-// render writes the table of a family, which replaces the one before in the same transaction.
+// render writes the table of a family. One transaction replaces the rules and the elements that were there.
+//
+// The hooks stay: the kernel replaces rules atomically, but not a chain that has a hook. If the transaction deleted the
+// table, a packet could pass the old chain after its rules had gone and the new one before its rules came.
 //
 // A packet that a pod sends to itself through a ClusterIP needs another source, or the pod would answer itself without
 // the node: so hairpin flows are masqueraded.
@@ -41,7 +44,10 @@ func render(w io.Writer, family lab.Family, state *model.State) {
 			}
 		}
 	}
-	fmt.Fprintf(w, remove+`table %[1]s clusterip {
+	fmt.Fprintf(w, `table %[1]s clusterip { set hairpin { type %[4]s . %[4]s; }; }
+flush table %[1]s clusterip
+flush set %[1]s clusterip hairpin
+table %[1]s clusterip {
  chain services {
 %[2]s }
  chain unserved {
