@@ -197,7 +197,7 @@ func serversOf(w spec.World, sockets []*Socket, to spec.Target, family lab.Famil
 	return servers
 }
 
-// udpProxierAway restarts the proxier of n1, first without a change and then with one.
+// udpProxierAway restarts the proxier of n1, first without a change and then with one each time.
 func udpProxierAway() spec.Scenario {
 	both, last := []string{"a2", "a3"}, spec.Row{Servers: []string{"a3"}, MayMove: true, Times: 2}
 	return spec.Scenario{
@@ -210,6 +210,8 @@ func udpProxierAway() spec.Scenario {
 				Rows: manyFlows(spec.Row{Servers: both, If: spec.InKernel})},
 			{Name: "a2 leaves while it is away", Do: []spec.Action{Restart("n1", Readiness("a2", false))},
 				Rows: manyFlows(last)},
+			{Name: "the Service is deleted while it is away", Do: []spec.Action{Restart("n1", Delete("Service", "dns"))},
+				Rows: manyFlows(spec.Row{Want: spec.NotServed, Times: 2})},
 		},
 	}
 }

@@ -51,15 +51,25 @@ func (c *Cleaner) Clean(ctx context.Context, all ...*Wanted) error {
 }
 
 func (c *Cleaner) clean(ctx context.Context, all []*Wanted) error {
-	for err := c.look(); ; err = c.mirror.update() {
-		if err != nil {
-			return err
-		}
-		if deleted, err := c.pass(all); err != nil || deleted == 0 {
+	if c.mirror == nil && !slices.ContainsFunc(all, func(w *Wanted) bool { return w.Inherited == 0 }) && untracked(c.ns) {
+		return nil // a fresh node
+	}
+	if err := c.look(); err != nil {
+		return err
+	}
+	// Another program may translate an orphan again at once, so that repeating this might not end.
+	if _, err := c.pass(all, (*Wanted).Orphan); err != nil {
+		return err
+	}
+	for {
+		if deleted, err := c.pass(all, (*Wanted).Stale); err != nil || deleted == 0 {
 			return err
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if err := c.mirror.update(); err != nil {
+			return err
 		}
 	}
 }
@@ -87,12 +97,12 @@ func passed() error {
 	return nil
 }
 
-// pass deletes the stale flows in the mirror, and returns their number.
-func (c *Cleaner) pass(all []*Wanted) (deleted int, err error) {
+// pass deletes the flows in the mirror that any of the descriptions condemns, and returns their number.
+func (c *Cleaner) pass(all []*Wanted, condemns func(*Wanted, *conntrack.Flow) bool) (deleted int, err error) {
 	for orig, reply := range c.mirror.flows {
 		// The library derives the family of a flow from both of its tuples.
 		f := conntrack.Flow{TupleOrig: orig.Tuple, TupleReply: reply, Zone: orig.zone}
-		if !slices.ContainsFunc(all, func(w *Wanted) bool { return w.Stale(&f) }) {
+		if !slices.ContainsFunc(all, func(w *Wanted) bool { return condemns(w, &f) }) {
 			continue
 		}
 		deleted++

@@ -154,7 +154,7 @@ func (m *mirror) list() (err error) {
 // dump lists the flows, if the namespace has any.
 func (m *mirror) dump() error {
 	m.flows = map[origin]conntrack.Tuple{}
-	if count, err := m.ns.Sysctl("net.netfilter.nf_conntrack_count"); err == nil && count == "0" {
+	if untracked(m.ns) {
 		return nil
 	}
 	flows, err := m.requests.Dump(nil)
@@ -165,6 +165,12 @@ func (m *mirror) dump() error {
 		m.note(&flows[i])
 	}
 	return nil
+}
+
+// untracked reports whether a namespace tracks no flow of any protocol.
+func untracked(ns *netns.NS) bool {
+	count, err := ns.Sysctl("net.netfilter.nf_conntrack_count")
+	return err == nil && count == "0"
 }
 
 func (m *mirror) note(f *conntrack.Flow) {

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -30,6 +31,9 @@ type Wanted struct {
 	// Relays is the address of processes that relay flows, invalid if there are none. Flows that lead there from other
 	// frontends than those that were added are stale.
 	Relays netip.Addr
+	// Inherited is set to the IP family if a former proxier may have left flows: those that were translated for other
+	// frontends than those that were added are stale. The zero value means that there are no such flows.
+	Inherited lab.Family
 }
 
 // destinations are the valid destinations of flows to a frontend.
@@ -122,7 +126,16 @@ func each(services []*model.Service, do func(*model.Port)) {
 
 // empty reports whether no flow can be stale.
 func (w *Wanted) empty() bool {
-	return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 && !w.Relays.IsValid()
+	return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 && !w.Relays.IsValid() && w.Inherited == 0
+}
+
+// Orphan reports whether a flow was translated for a frontend that is not served. It may also be a flow that another
+// program translates, such as one to a host port: that starts anew under the same rules.
+func (w *Wanted) Orphan(f *conntrack.Flow) bool {
+	to, by := ends(f)
+	_, ours := w.frontend(to)
+	return !ours && to != by && f.TupleOrig.Proto.Protocol == unix.IPPROTO_UDP &&
+		w.Inherited == lab.FamilyOf(to.Addr())
 }
 
 // Stale reports whether a flow was sent to a frontend of ours, and the source of its replies is not one of the
@@ -131,16 +144,26 @@ func (w *Wanted) Stale(f *conntrack.Flow) bool {
 	if f.TupleOrig.Proto.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	to := netip.AddrPortFrom(f.TupleOrig.IP.DestinationAddress.Unmap(), f.TupleOrig.Proto.DestinationPort)
-	by := netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort)
-	d, ours := w.virtual[to]
-	if !ours && w.local.Has(to.Addr()) {
-		d, ours = w.nodePorts[to.Port()]
-	}
+	to, by := ends(f)
+	d, ours := w.frontend(to)
 	if !ours {
 		return w.Relays.IsValid() && by.Addr() == w.Relays
 	}
 	return d.addrs.Has(by) == d.gone
+}
+
+// ends returns where a flow was sent to, and who answers it.
+func ends(f *conntrack.Flow) (to, by netip.AddrPort) {
+	return netip.AddrPortFrom(f.TupleOrig.IP.DestinationAddress.Unmap(), f.TupleOrig.Proto.DestinationPort),
+		netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort)
+}
+
+// frontend returns the valid destinations of flows to a frontend, and whether it is one.
+func (w *Wanted) frontend(at netip.AddrPort) (d destinations, ours bool) {
+	if d, ours = w.virtual[at]; !ours && w.local.Has(at.Addr()) {
+		d, ours = w.nodePorts[at.Port()]
+	}
+	return d, ours
 }
 
 // Concerns reports whether any of the Services has a UDP port. It ignores nil.

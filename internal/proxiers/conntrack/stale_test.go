@@ -151,6 +151,33 @@ func TestStaleAfterTheFrontend(t *testing.T) {
 	}
 }
 
+// What a former proxier has translated for a frontend that is not served is an orphan.
+func TestOrphan(t *testing.T) {
+	const udp, tcp = unix.IPPROTO_UDP, unix.IPPROTO_TCP
+	w := wanted()
+	if w.Orphan(flow(udp, "10.96.0.99:53", "10.244.1.5:53")) {
+		t.Error("a flow is an orphan where nothing is inherited")
+	}
+	w.Inherited = lab.V4
+	for _, c := range []struct {
+		name string
+		flow *conntrack.Flow
+		want bool
+	}{
+		{"ClusterIP of nobody", flow(udp, "10.96.0.99:53", "10.244.1.5:53"), true},
+		{"NodePort of nobody", flow(udp, "192.168.7.11:30099", "10.244.1.5:53"), true},
+		{"served", flow(udp, "10.96.0.10:53", "10.244.1.5:53"), false},
+		{"served, led elsewhere", flow(udp, "10.96.0.10:53", "10.244.1.77:53"), false},
+		{"never translated", flow(udp, "8.8.8.8:53", "8.8.8.8:53"), false},
+		{"TCP", flow(tcp, "10.96.0.99:53", "10.244.1.5:53"), false},
+		{"of the other family", flow(udp, "[fd00:10:96::99]:53", "[fd00:10:244:1::5]:53"), false},
+	} {
+		if got := w.Orphan(c.flow); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestStaleAtRelays(t *testing.T) {
 	const udp = unix.IPPROTO_UDP
 	w := wanted()

@@ -57,15 +57,26 @@ func (f *family) wantedFlows() *conntrack.Wanted {
 	if f.relays || f.programmed == f.tracked {
 		return nil
 	}
-	gone, come := model.Diff(f.tracked, f.programmed)
-	if !conntrack.Concerns(slices.Concat(gone, come)...) {
-		return nil // without looking at all Services
-	}
-	wanted := conntrack.WantedOf(f.programmed, f.local).After(gone, come)
+	wanted := f.changedFlows()
 	if keep := f.node.Sabotage.KeepStaleFlows; wanted != nil && keep != nil && keep() {
 		return nil
 	}
 	return wanted
+}
+
+// changedFlows describes all flows at the first time, since another proxier may have served the node before, and later
+// those that the newest change concerns.
+func (f *family) changedFlows() *conntrack.Wanted {
+	if f.tracked == nil {
+		all := conntrack.WantedOf(f.programmed, f.local)
+		all.Inherited = f.ip
+		return all
+	}
+	gone, come := model.Diff(f.tracked, f.programmed)
+	if !conntrack.Concerns(slices.Concat(gone, come)...) {
+		return nil // without looking at all Services
+	}
+	return conntrack.WantedOf(f.programmed, f.local).After(gone, come)
 }
 
 func (f *family) remove(ctx context.Context) error {
