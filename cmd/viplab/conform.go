@@ -155,7 +155,7 @@ func (f *conformFlags) rerunFlags(p spec.Proxier) string {
 // the proxiers and the enforcer with a fault, if there is one.
 func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*faults.Seeding, error) {
 	var err error
-	if f.kept, err = f.enter(); err != nil {
+	if f.kept, err = f.enter(ctx); err != nil {
 		return nil, err
 	}
 	if o.Scenarios, err = f.selected.matching(o.Focus); err != nil {

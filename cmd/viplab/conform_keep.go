@@ -18,11 +18,11 @@ import (
 const keptLab = "conform"
 
 // enter enters the sandbox. For a run that may leave a lab, it takes along what a lab needs of the machine.
-func (f *conformFlags) enter() (*live.Sockets, error) {
+func (f *conformFlags) enter(ctx context.Context) (*live.Sockets, error) {
 	if !f.keep && !f.keepFailed {
-		return nil, sandbox.Enter()
+		return nil, sandbox.Enter(ctx)
 	}
-	files, err := sandbox.EnterWith(func() ([]*os.File, error) {
+	files, err := sandbox.EnterWith(ctx, func() ([]*os.File, error) {
 		folder, lock, err := registry.Create(keptLab)
 		if err != nil {
 			return nil, err

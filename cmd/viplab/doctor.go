@@ -83,7 +83,7 @@ type diagnosis struct {
 func diagnose(ctx context.Context, probes []kernel.Probe) diagnosis {
 	home := kernel.Finding{Feature: "sandbox", For: "everything", Required: true, Status: kernel.Has}
 	place, rootless := confined.Here(), os.Getuid() != 0
-	err := sandbox.Enter()
+	err := sandbox.Enter(ctx)
 	if err == nil {
 		rootless = sandbox.Rootless() // in there, everybody is root
 	} else {

@@ -144,7 +144,7 @@ func (f *e2eFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := prepare(ctx, r.programs, stderr); err != nil {
 		return err
 	}
-	files, err := sandbox.EnterWith(func() ([]*os.File, error) {
+	files, err := sandbox.EnterWith(ctx, func() ([]*os.File, error) {
 		builder, err := live.ServeBuilds()
 		return []*os.File{builder}, err
 	})

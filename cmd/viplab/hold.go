@@ -29,7 +29,7 @@ func newHold() *cobra.Command {
 			if err := f.set(&c); err != nil {
 				return err
 			}
-			files, err := sandbox.EnterWith(inherited)
+			files, err := sandbox.EnterWith(cmd.Context(), inherited)
 			if err != nil {
 				return err
 			}

@@ -224,7 +224,7 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return err
 	}
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(ctx); err != nil {
 		return err
 	}
 	touched := func() int { return 1 }

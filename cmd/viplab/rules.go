@@ -96,7 +96,7 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 	if err != nil {
 		return err
 	}
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(ctx); err != nil {
 		return err
 	}
 	objects, own, err := f.scene(stdin)

@@ -3,6 +3,7 @@
 package labtest
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -22,7 +23,7 @@ var refused error
 // from TestMain.
 func Main(m interface{ Run() int }) {
 	if !slices.Contains(os.Args, "-test.fuzzworker") { // the workers are in the sandbox of their parent
-		refused = sandbox.Enter()
+		refused = sandbox.Enter(context.Background())
 	}
 	os.Exit(m.Run())
 }

@@ -3,6 +3,7 @@
 package sandbox_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -12,7 +13,7 @@ import (
 
 // A command enters the sandbox when it knows that it needs one.
 func ExampleEnter() {
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}

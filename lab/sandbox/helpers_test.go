@@ -31,7 +31,7 @@ const helperVariable = "SANDBOX_TEST_HELPER"
 func TestMain(m *testing.M) {
 	if name := os.Getenv(helperVariable); name != "" {
 		var err error
-		if passed, err = EnterWith(filesFor(name)); err != nil {
+		if passed, err = EnterWith(contextFor(name), filesFor(name)); err != nil {
 			if refusal := (*UnavailableError)(nil); errors.As(err, &refusal) {
 				fmt.Fprint(os.Stderr, "a refusal: ")
 			}
@@ -46,6 +46,16 @@ func TestMain(m *testing.M) {
 
 // passed are the files that the helper got from the machine.
 var passed []*os.File
+
+// contextFor returns the context of a helper. That of "late" has ended, as if a signal had come before the sandbox.
+func contextFor(name string) context.Context {
+	if name != "late" {
+		return context.Background()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
 
 // filesFor opens what the helper "files" gets: the ends of pipes that say "one" and "two".
 func filesFor(name string) func() ([]*os.File, error) {
@@ -96,6 +106,7 @@ var helpers = map[string]func() int{
 	"exit":    func() int { return 7 },
 	"die":     die,
 	"wait":    waitForSignal,
+	"late":    waitForSignal,
 	"default": readNothing,
 	"lab":     func() int { return runLab(1) },
 	"labs":    func() int { return runLab(1 << 30) },

@@ -21,6 +21,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,7 +97,7 @@ func EnterCommand() string {
 // in the sandbox of the process that has started them, which talks to them over descriptors.
 func Main(m interface{ Run() int }) {
 	if !slices.Contains(os.Args, "-test.fuzzworker") {
-		if err := Enter(); err != nil {
+		if err := Enter(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}
@@ -108,17 +109,20 @@ func Main(m interface{ Run() int }) {
 // but exits with the code of the program inside, or 128 plus the number of the signal that ended it. Call it before any
 // visible effect: the code before it runs twice.
 //
+// A context that ends asks the program to end, by SIGTERM. With signal.NotifyContext, no signal gets lost that arrives
+// before the sandbox is there.
+//
 // The first interrupt (Ctrl-C) goes to the program; the second ends the sandbox at once. The program is not in the
 // foreground group, so that it gets each interrupt once, and /dev/null replaces a terminal as its standard input.
-func Enter() error {
-	_, err := EnterWith(nil)
+func Enter(ctx context.Context) error {
+	_, err := EnterWith(ctx, nil)
 	return err
 }
 
 // EnterWith is Enter for a program that needs files and sockets of the machine. It calls open on the machine, in the
 // supervisor alone, and returns the same files inside. They stay open in all three processes: whoever waits for the
 // end of a lock or of a socket waits for the end of the sandbox.
-func EnterWith(open func() ([]*os.File, error)) ([]*os.File, error) {
+func EnterWith(ctx context.Context, open func() ([]*os.File, error)) ([]*os.File, error) {
 	if Inside() {
 		files := make([]*os.File, self.files)
 		for i := range files {
@@ -135,7 +139,7 @@ func EnterWith(open func() ([]*os.File, error)) ([]*os.File, error) {
 		}
 	}
 	runtime.LockOSThread() // Pdeathsig is tied to the forking thread, and this one lives as long as the process
-	code, err := supervise(files)
+	code, err := supervise(ctx, files)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}

@@ -185,6 +185,14 @@ func TestSignals(t *testing.T) {
 			}
 		})
 	}
+	t.Run("one that came before the sandbox", func(t *testing.T) {
+		cmd := helper(t, "late")
+		_ = cmd.Run()
+		// It ends the program before or after that can handle it.
+		if got := cmd.ProcessState.ExitCode(); got != 9 && got != 128+15 {
+			t.Errorf("exit code %d, want 9 or 143", got)
+		}
+	})
 	t.Run("one that the program does not handle", func(t *testing.T) {
 		cmd := helper(t, "default")
 		started(t, cmd, pipe(t, cmd))

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ const lifelineFd = 3
 const ready = "ready"
 
 // supervise runs the sandbox to its end and returns the exit code for this process.
-func supervise(files []*os.File) (int, error) {
+func supervise(ctx context.Context, files []*os.File) (int, error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
@@ -46,6 +47,7 @@ func supervise(files []*os.File) (int, error) {
 			return 0, decodeError(message)
 		}
 	}
+	defer context.AfterFunc(ctx, func() { signals <- unix.SIGTERM })()
 	go forward(signals, child.Process)
 
 	err = child.Wait()

@@ -56,7 +56,7 @@ func compare(ctx context.Context, o options) (int, error) {
 			}
 		}
 	}
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(ctx); err != nil {
 		return 0, err
 	}
 	theirs, err := startKubernetes(ctx, o.version)

@@ -50,7 +50,7 @@ func compare(ctx context.Context, o options) (agree bool, err error) {
 			return false, err
 		}
 	}
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(ctx); err != nil {
 		return false, err
 	}
 	w, err := newWorld(ctx)

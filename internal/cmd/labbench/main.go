@@ -19,7 +19,7 @@ import (
 func main() { bench.Main(run) }
 
 func run(ctx context.Context) error {
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(ctx); err != nil {
 		return err
 	}
 	asJSON := flag.Bool("json", false, "print JSON instead of tables")

@@ -32,7 +32,7 @@ const (
 )
 
 func measure(ctx context.Context) error {
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(ctx); err != nil {
 		return err
 	}
 	w := os.Stdout

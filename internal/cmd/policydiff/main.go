@@ -55,7 +55,7 @@ func compare(ctx context.Context, o options) (agree bool, err error) {
 		return false, err
 	}
 	if o.packets {
-		if err := sandbox.Enter(); err != nil {
+		if err := sandbox.Enter(ctx); err != nil {
 			return false, err
 		}
 		return packets(ctx)

@@ -42,7 +42,7 @@ func run(ctx context.Context) error {
 			}
 		}
 	}
-	if err := sandbox.Enter(); err != nil {
+	if err := sandbox.Enter(ctx); err != nil {
 		return err
 	}
 	print := printRow
