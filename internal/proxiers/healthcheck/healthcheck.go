@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -95,7 +96,7 @@ func (s *Server) listen(ctx context.Context, at netip.AddrPort, c Check) (*port,
 	}
 	p := &port{healthy: s.healthy}
 	p.check.Store(&c)
-	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: machine.Limit(10 * time.Second)}
 	// Serve always fails in the end: the server was closed, or the namespace went away.
 	p.served.Go(func() { _ = p.server.Serve(l) })
 	return p, nil

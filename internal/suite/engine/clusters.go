@@ -21,6 +21,10 @@ import (
 // proxiers.
 const parallel = 24
 
+// parallelSlow is that number on a slow machine, where scenarios wait for each other. With more of them, a packet or a
+// request may come so late that a timeout of the kernel or of a proxier ends its connection.
+const parallelSlow = 8
+
 // clustersBeside is the number of clusters that run concurrently with the default one. Their scenarios wait up to half
 // a minute for proxiers to start and to do periodic work.
 const clustersBeside = 5
@@ -114,7 +118,11 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 	}
 	keep := r.options.Keep && g.common
 	var mu sync.Mutex
-	each(g.cells, parallel, func(c *Cell) {
+	atOnce := parallel
+	if machine.Slow() {
+		atOnce = parallelSlow
+	}
+	each(g.cells, atOnce, func(c *Cell) {
 		result := r.runCell(ctx, env, c)
 		if r.options.KeepFailed && (result.Verdict == spec.Fail || result.Verdict == spec.Broken) {
 			mu.Lock()
