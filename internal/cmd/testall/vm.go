@@ -96,8 +96,7 @@ func (v *vms) start(ctx context.Context, i int, runs []binary) {
 	})
 }
 
-// finish tries the tests that were skipped here under all kernels, with the runs that have not been started, and
-// returns all results.
+// finish tries the tests that were skipped here, with the runs that have not been started, and returns all results.
 func (v *vms) finish(ctx context.Context, here *results) []*results {
 	skipped, err := skippedTests(ctx, here.leaves("skip"))
 	for i, kernel := range kernels {
@@ -106,10 +105,25 @@ func (v *vms) finish(ctx context.Context, here *results) []*results {
 			v.results[i].lost(kernel, err)
 			v.mu.Unlock()
 		}
-		v.start(ctx, i, slices.Concat(skipped, v.kept[i]))
+		v.start(ctx, i, slices.Concat(share(skipped, i), v.kept[i]))
 	}
 	v.running.Wait()
 	return v.results
+}
+
+// share returns the runs for a kernel, by its number: all of them, or without hardware support, where they take many
+// times as long, those that other kernels do not get.
+func share(runs []binary, kernel int) (out []binary) {
+	if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
+		kvm.Close()
+		return runs
+	}
+	for i, run := range runs {
+		if i%len(kernels) == kernel {
+			out = append(out, run)
+		}
+	}
+	return out
 }
 
 // lost notes and prints why not everything was tested under a kernel.
