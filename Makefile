@@ -60,6 +60,9 @@ examples: ## build and run the example modules of docs/examples
 fuzz: ## fuzz decoders of what people and judged programs write (ARGS='10s FuzzDecode')
 	@scripts/fuzz $(ARGS)
 
+learners: build ## measure what learners cost a machine that does nothing else (ARGS='30 services nodeport')
+	@scripts/learners $(ARGS)
+
 soak: build ## judge in a loop; fail if verdicts change or something is left (ARGS='200 --proxier iptables')
 	@scripts/soak $(ARGS)
 
@@ -81,4 +84,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons examples fuzz soak dist image lint vm clean help
+.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons examples fuzz learners soak dist image lint vm clean help
