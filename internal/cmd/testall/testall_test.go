@@ -227,6 +227,19 @@ func TestSkippedTestsShareProcesses(t *testing.T) {
 	}
 }
 
+func TestEachRunHasOneKernel(t *testing.T) {
+	runs := []binary{{pkg: "a"}, {pkg: "b"}, {pkg: "c"}}
+	for kernel, want := range []string{"a c", "b"} {
+		var got []string
+		for _, r := range share(runs, kernel, 2) {
+			got = append(got, r.pkg)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("kernel %d has %v, want %s", kernel, got, want)
+		}
+	}
+}
+
 // The script is run by a shell, and its output read back, as in the virtual machine.
 func TestSectionsFromAScript(t *testing.T) {
 	dir := t.TempDir()

@@ -105,23 +105,29 @@ func (v *vms) finish(ctx context.Context, here *results) []*results {
 			v.results[i].lost(kernel, err)
 			v.mu.Unlock()
 		}
-		v.start(ctx, i, slices.Concat(share(skipped, i), v.kept[i]))
+		runs := skipped
+		if emulated() {
+			runs = share(skipped, i, len(kernels))
+		}
+		v.start(ctx, i, slices.Concat(runs, v.kept[i]))
 	}
 	v.running.Wait()
 	return v.results
 }
 
-// share returns the runs for a kernel, by its number: all of them, or without hardware support, where they take many
-// times as long, those that other kernels do not get.
-func share(runs []binary, kernel int) (out []binary) {
-	if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
-		kvm.Close()
-		return runs
+// emulated reports whether virtual machines have no hardware support. They take many times as long then.
+func emulated() bool {
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err == nil {
+		_ = kvm.Close()
 	}
-	for i, run := range runs {
-		if i%len(kernels) == kernel {
-			out = append(out, run)
-		}
+	return err != nil
+}
+
+// share returns the part of one of n kernels, by its number. Each run is in one part.
+func share(runs []binary, kernel, n int) (out []binary) {
+	for i := kernel; i < len(runs); i += n {
+		out = append(out, runs[i])
 	}
 	return out
 }
