@@ -162,27 +162,42 @@ func (r Row) shares() []string {
 }
 
 func (r Row) judgeAll(seen []Observation) []string {
-	counts := map[string]int{}
-	for _, o := range seen {
-		if o.Outcome == traffic.Reply {
-			counts[o.Server]++
-		}
-	}
 	var wrong []string
-	if r.Sticky && len(counts) > 1 {
+	if counts := answers(seen); r.Sticky && len(counts) > 1 {
 		wrong = append(wrong, "not one server but several answered: "+tally(counts))
 	}
-	if shares := r.shares(); len(shares) > len(r.Servers) {
+	if r.Uneven(seen) {
+		wrong = append(wrong, "not evenly spread: "+tally(r.spread(seen)))
+	}
+	return wrong
+}
+
+// Uneven reports whether the row wants an even spread that the observations of all its probes do not show. Chance does
+// that to one of a million fair draws.
+func (r Row) Uneven(seen []Observation) bool { return r.Even && !evenly(r.spread(seen), r.shares()) }
+
+// spread counts the answers of each server, and the probes without one if the row allows that.
+func (r Row) spread(seen []Observation) map[string]int {
+	counts := answers(seen)
+	if len(r.shares()) > len(r.Servers) {
 		answered := 0
 		for _, n := range counts {
 			answered += n
 		}
 		counts[nobody] = len(seen) - answered
 	}
-	if r.Even && !evenly(counts, r.shares()) {
-		wrong = append(wrong, "not evenly spread: "+tally(counts))
+	return counts
+}
+
+// answers counts the answers of each server.
+func answers(seen []Observation) map[string]int {
+	counts := map[string]int{}
+	for _, o := range seen {
+		if o.Outcome == traffic.Reply {
+			counts[o.Server]++
+		}
 	}
-	return wrong
+	return counts
 }
 
 // Got summarizes the observations for the table of a failure.

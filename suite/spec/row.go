@@ -58,7 +58,7 @@ type Row struct {
 	Port uint16
 	// SeenAs is the client address that the server must see. The zero value means any.
 	SeenAs Peer
-	// Even requires answers spread evenly over all Servers (an exact test with a false-alarm rate below 1e-6). Without
+	// Even requires answers spread evenly over all Servers (an exact test with a false-alarm rate below 1e-7). Without
 	// Times, the test detects servers that get no share; finer differences need more connections. In a row that allows
 	// other outcomes too, the unanswered probes count as the share of one more server.
 	Even bool

@@ -4,8 +4,7 @@ package spec
 
 import "math"
 
-// falseAlarm is the chance that Even blames a proxier that draws fairly: one in a million rows. Sticky misses a
-// violation as rarely.
+// falseAlarm is the chance that a fair draw counts as uneven: one in a million. Sticky misses a violation as rarely.
 const falseAlarm = 1e-6
 
 // leastDraws returns the least number of connections with which the test detects a server that gets no share: so many
