@@ -53,7 +53,9 @@ func (l *tracedLab) unclashed(t *testing.T, args ProbeArgs) *Traced {
 	}
 	for ctx := Within(t); ; {
 		r := l.traced(t, TraceArgs{ProbeArgs: args, Reply: true})
-		clash := slices.ContainsFunc(r.Walks(), func(w *trace.Walk) bool { return slices.ContainsFunc(w.Steps, portChanges) })
+		clash := slices.ContainsFunc(r.Walks(), func(w *trace.Walk) bool {
+			return slices.ContainsFunc(w.Steps, portChanges)
+		})
 		if !clash || ctx.Err() != nil {
 			return r
 		}
