@@ -51,15 +51,17 @@ func (c *Cleaner) Clean(ctx context.Context, all ...*Wanted) error {
 }
 
 func (c *Cleaner) clean(ctx context.Context, all []*Wanted) error {
-	if c.mirror == nil && !slices.ContainsFunc(all, func(w *Wanted) bool { return w.Inherited == 0 }) && untracked(c.ns) {
-		return nil // a fresh node
+	if c.mirror == nil && !slices.ContainsFunc(all, (*Wanted).hasFrontends) && untracked(c.ns) {
+		return nil // a fresh node without UDP ports needs no mirror yet
 	}
 	if err := c.look(); err != nil {
 		return err
 	}
-	// Another program may translate an orphan again at once, so that repeating this might not end.
-	if _, err := c.pass(all, (*Wanted).Orphan); err != nil {
-		return err
+	if slices.ContainsFunc(all, func(w *Wanted) bool { return w.Inherited != 0 }) {
+		// Another program may translate an orphan again at once, so that repeating this might not end.
+		if _, err := c.pass(all, (*Wanted).Orphan); err != nil {
+			return err
+		}
 	}
 	for {
 		if deleted, err := c.pass(all, (*Wanted).Stale); err != nil || deleted == 0 {

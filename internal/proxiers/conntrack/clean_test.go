@@ -166,3 +166,33 @@ func TestToldBeforeTheList(t *testing.T) {
 		t.Errorf("the mirror shows %d flows, not 1: %v", len(m.flows), err)
 	}
 }
+
+// A fresh cleaner deletes what a former proxier has translated, and leaves what is served or nobody's.
+func TestCleanWhatIsInherited(t *testing.T) {
+	ns, c := tracked(t)
+	cleaner := NewCleaner(ns)
+	defer cleaner.Close()
+	create(t, c,
+		flow(unix.IPPROTO_UDP, "10.96.0.99:53", "10.244.1.6:53"),
+		flow(unix.IPPROTO_UDP, "10.96.0.10:53", "10.244.1.5:53"),
+		flow(unix.IPPROTO_UDP, "8.8.8.8:53", "8.8.8.8:53"),
+	)
+	w := NewWanted(nil)
+	w.Inherited = lab.V6
+	clean := func() {
+		t.Helper()
+		if err := cleaner.Clean(t.Context(), w, wanted()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clean()
+	if got := left(t, c); len(got) != 3 {
+		t.Errorf("after the other family: %v are left, want all", got)
+	}
+	w = wanted()
+	w.Inherited = lab.V4
+	clean()
+	if got, want := left(t, c), []string{"10.96.0.10", "8.8.8.8"}; !slices.Equal(got, want) {
+		t.Errorf("%v are left, want %v", got, want)
+	}
+}

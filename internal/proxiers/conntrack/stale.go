@@ -126,7 +126,12 @@ func each(services []*model.Service, do func(*model.Port)) {
 
 // empty reports whether no flow can be stale.
 func (w *Wanted) empty() bool {
-	return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 && !w.Relays.IsValid() && w.Inherited == 0
+	return w == nil || w.Inherited == 0 && !w.hasFrontends()
+}
+
+// hasFrontends reports whether flows to frontends or to relays can be stale.
+func (w *Wanted) hasFrontends() bool {
+	return len(w.virtual) > 0 || len(w.nodePorts) > 0 || w.Relays.IsValid()
 }
 
 // Orphan reports whether a flow was translated for a frontend that is not served. It may also be a flow that another

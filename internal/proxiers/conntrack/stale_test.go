@@ -164,8 +164,8 @@ func TestOrphan(t *testing.T) {
 		flow *conntrack.Flow
 		want bool
 	}{
-		{"ClusterIP of nobody", flow(udp, "10.96.0.99:53", "10.244.1.5:53"), true},
-		{"NodePort of nobody", flow(udp, "192.168.7.11:30099", "10.244.1.5:53"), true},
+		{"unserved ClusterIP", flow(udp, "10.96.0.99:53", "10.244.1.5:53"), true},
+		{"unserved NodePort", flow(udp, "192.168.7.11:30099", "10.244.1.5:53"), true},
 		{"served", flow(udp, "10.96.0.10:53", "10.244.1.5:53"), false},
 		{"served, led elsewhere", flow(udp, "10.96.0.10:53", "10.244.1.77:53"), false},
 		{"never translated", flow(udp, "8.8.8.8:53", "8.8.8.8:53"), false},
