@@ -120,7 +120,8 @@ func (w *world) logs(name, container string, o corev1.PodLogOptions) string {
 // exec runs a shell script in a container.
 func (w *world) exec(name, container, script string) (string, error) {
 	var b bytes.Buffer
-	err := w.Containers().Exec(w.ctx, key(name), container, []string{"sh", "-c", script}, access.Streams{Out: &b, Err: &b})
+	err := w.Containers().Exec(w.ctx, key(name), container, []string{"sh", "-c", script},
+		access.Streams{Out: &b, Err: &b})
 	return strings.TrimSpace(b.String()), err
 }
 
