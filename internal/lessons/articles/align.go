@@ -61,7 +61,7 @@ var alike = []struct {
 	{regexp.MustCompile(`"?\d{4}-\d\d-\d\dT[\d:]+Z"?`), "TIME"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UID"},
 	{regexp.MustCompile(`(resourceVersion): \S+`), "$1: N"},
-	{regexp.MustCompile(`(Revision|Size in memory|References): \d+`), "$1: N"},
+	{regexp.MustCompile(`References: \d+`), "References: N"},
 }
 
 // values finds what may differ: names, addresses and ports. The name of the group becomes that of the placeholder.
@@ -203,6 +203,24 @@ func (n *naming) pair(a, b line) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// keepEqual pairs values that both sides have, and that have no partner yet, with themselves.
+func (n *naming) keepEqual(article, lab []line) {
+	of := map[string]bool{}
+	for _, l := range lab {
+		for _, v := range l.values {
+			of[v] = true
+		}
+	}
+	for _, l := range article {
+		for i, v := range l.values {
+			_, known := n.partner[0][v]
+			if _, taken := n.partner[1][v]; of[v] && !known && !taken {
+				n.same(l.kinds[i], v, v)
+			}
+		}
+	}
 }
 
 // guess pairs the values of two lines that differ, by their kinds and in order, as far as nothing speaks against it.

@@ -75,7 +75,7 @@ func TestCompare(t *testing.T) {
 		rows, err := e.compare(lesson(t, c.output))
 		got := ""
 		for _, r := range rows {
-			got += sign(r.why)
+			got += r.sign()
 		}
 		if err != nil {
 			got = err.Error()
@@ -131,14 +131,20 @@ func TestDraw(t *testing.T) {
 		{
 			`prerouting [-100] iptables-nft ip nat: -A PREROUTING -j SERVICES => jump SERVICES`,
 			`prerouting [-100] iptables-nft ip nat: -A SERVICES -m addrtype --dst-type LOCAL -j NODEPORTS => jump NODEPORTS`,
+			`prerouting [-100] iptables-nft ip nat: -A SERVICES -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j SVC => jump SVC`,
+			`prerouting [-100] iptables-nft ip nat: -A SVC -m mark ! --mark 0x1/0x1 -j RETURN => return`,
+			`postrouting [100] iptables-nft ip nat: -A POSTROUTING -j MASQUERADE => accept`,
 		},
 	})
 	want := `PREROUTING [-100], table nat
 └─ SERVICES
    ├─ SVC   if -d 10.0.0.1/32 -p tcp --dport 80
+   │  ├─ RETURN   if ! --mark 0x1/0x1
    │  ├─ MARK --set-xmark 0x4000/0x4000
    │  └─ DNAT --to-destination 10.1.0.1:80
    └─ NODEPORTS   if --dst-type LOCAL
+POSTROUTING [100], table nat
+└─ MASQUERADE
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -162,7 +168,7 @@ func TestRowsOfADiagram(t *testing.T) {
 	} {
 		e := Exhibit{Rows: []Row{c.row}}
 		rows, _, err := e.find(lesson(t, "-j DNAT to 10.9.0.9:9090\n"))
-		got := sign(rows[0].why)
+		got := rows[0].sign()
 		if err != nil {
 			got = err.Error()
 		}

@@ -10,10 +10,12 @@ import (
 	"strings"
 )
 
-// row is a row of the page. Why is the number of the reason, from 1, or 0 for what is the same.
+// row is a row of the page. Why is the number of the reason, from 1, or 0 for what is the same. shown means that nothing
+// was compared: the line of the lab shows what the article draws or says.
 type row struct {
 	article, lab string
 	why          int
+	shown        bool
 }
 
 // compare returns the rows of an exhibit with lines.
@@ -46,6 +48,7 @@ func (e *Exhibit) compare(l library) ([]row, error) {
 			errs = append(errs, names.pair(article[i], lab[j]))
 		}
 	}
+	names.keepEqual(article, lab)
 	rows := order(same, len(lab), why)
 	for _, at := range rows {
 		if at[0] >= 0 && at[1] >= 0 {
@@ -160,7 +163,7 @@ func (e *Exhibit) find(l library) ([]row, []Words, error) {
 	for _, r := range e.Rows {
 		found, err := r.line(l)
 		errs = append(errs, err)
-		one := row{lab: found}
+		one := row{lab: found, shown: r.Quote == ""}
 		switch quote := newLine(r.Quote, finder(nil)); {
 		case r.Why != nil:
 			one.why = 1 + slices.IndexFunc(why, func(w Words) bool { return maps.Equal(w, r.Why) })

@@ -5,6 +5,7 @@ package articles
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -14,17 +15,21 @@ type tree struct {
 	children []*tree
 }
 
-// child returns the child of a name, which it adds if there is none.
-func (t *tree) child(name string) *tree {
-	for _, c := range t.children {
-		if c.name == name {
-			return c
-		}
+// child returns the child of a name, and adds one if there is none: before the first that comes later, or as the last.
+func (t *tree) child(name string, later func(*tree) bool) *tree {
+	if i := slices.IndexFunc(t.children, func(c *tree) bool { return c.name == name }); i >= 0 {
+		return t.children[i]
 	}
-	c := &tree{name: name}
-	t.children = append(t.children, c)
-	return c
+	at := slices.IndexFunc(t.children, later)
+	if at < 0 {
+		at = len(t.children)
+	}
+	t.children = slices.Insert(t.children, at, &tree{name: name})
+	return t.children[at]
 }
+
+// asks stands between what a rule does and its condition.
+const asks = "   if "
 
 var (
 	// met is a line of "viplab trace" about a rule of iptables: hook, priority, table, chain, the rule and the verdict.
@@ -37,7 +42,8 @@ var (
 func draw(walks [][]string) string {
 	root := &tree{}
 	for _, walk := range walks {
-		at := map[string]*tree{} // the chains of this walk
+		at := map[string]*tree{}      // the chains of this walk
+		passed := map[*tree][]*tree{} // the rules of a chain that it has met since it came there
 		for _, line := range walk {
 			m := met.FindStringSubmatch(line)
 			if m == nil {
@@ -46,19 +52,23 @@ func draw(walks [][]string) string {
 			hook, chain, rule, verdict := fmt.Sprintf("%s %s, table %s", strings.ToUpper(m[1]), m[2], m[3]), m[4], m[5], m[6]
 			here := at[hook+chain]
 			if here == nil {
-				here = root.child(hook)
+				here = root.child(hook, func(*tree) bool { return false })
 			}
 			name := target.FindStringSubmatch(rule)
 			if name == nil {
 				continue
 			}
 			label := name[1]
-			if asks := strings.TrimSpace(unasked.ReplaceAllString(target.ReplaceAllString(rule, ""), "")); asks != "" {
-				label += "   if " + asks
+			if only := strings.TrimSpace(unasked.ReplaceAllString(target.ReplaceAllString(rule, ""), "")); only != "" {
+				label += asks + only
 			}
-			next := here.child(label)
+			// A rule without a condition that this packet has not met comes later: otherwise it would have met it.
+			next := here.child(label, func(c *tree) bool {
+				return !strings.Contains(c.name, asks) && !slices.Contains(passed[here], c)
+			})
+			passed[here] = append(passed[here], next)
 			if verdict == "jump" || verdict == "goto" {
-				at[hook+name[1]] = next
+				at[hook+name[1]], passed[next] = next, nil
 			}
 		}
 	}

@@ -48,6 +48,9 @@ func fieldsOf(text string) ([]string, error) {
 		if err := yaml.Unmarshal([]byte(part), &object); err != nil {
 			return nil, err
 		}
+		if len(object) == 0 {
+			continue
+		}
 		var head struct {
 			Kind     string
 			Metadata struct{ Name string }
@@ -60,14 +63,20 @@ func fieldsOf(text string) ([]string, error) {
 	return out, nil
 }
 
-// flatten calls f with the path and the value of each leaf.
+// flatten calls f with the path and the value of each leaf. What is empty is a leaf, too.
 func flatten(object, path string, value any, f func(string)) {
 	switch v := value.(type) {
 	case yaml.MapSlice:
+		if len(v) == 0 {
+			f(object + path + " = {}")
+		}
 		for _, one := range v {
 			flatten(object, strings.TrimPrefix(path+"."+fmt.Sprint(one.Key), "."), one.Value, f)
 		}
 	case []any:
+		if len(v) == 0 {
+			f(object + path + " = []")
+		}
 		for _, one := range v {
 			flatten(object, path+"[]", one, f)
 		}

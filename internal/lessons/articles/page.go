@@ -27,7 +27,7 @@ type printer struct {
 	library library
 	b       strings.Builder
 
-	exhibits, same, other int
+	exhibits, same, shown, other int
 }
 
 // Page returns the page in a language, as Markdown. It fails if a line differs without a reason.
@@ -51,7 +51,7 @@ func Page(lang string) (string, error) {
 			}
 		}
 	}
-	head := fmt.Sprintf(heads[lang], p.exhibits, p.same, p.other)
+	head := fmt.Sprintf(heads[lang], p.exhibits, p.same, p.shown, p.other)
 	return head + p.b.String(), errors.Join(errs...)
 }
 
@@ -86,7 +86,7 @@ func (p *printer) exhibit(number string, e *Exhibit) error {
 	}
 	p.table(rows)
 	for i, w := range why {
-		fmt.Fprintf(&p.b, "\n%s. %s\n", sign(i+1), strings.TrimSpace(w[p.lang]))
+		fmt.Fprintf(&p.b, "\n%s. %s\n", letter(i+1), strings.TrimSpace(w[p.lang]))
 		errs = append(errs, w.complete())
 	}
 	picture, drawErr := e.drawing(p.library)
@@ -117,22 +117,31 @@ func (p *printer) table(rows []row) {
 	w := word[p.lang]
 	fmt.Fprintf(&p.b, "\n| | %s | %s |\n|---|---|---|\n", w["article"], w["viplab"])
 	for _, r := range rows {
-		if r.why > 0 {
+		switch {
+		case r.why > 0:
 			p.other++
-		} else {
+		case r.shown:
+			p.shown++
+		default:
 			p.same++
 		}
-		fmt.Fprintf(&p.b, "| %s | %s | %s |\n", sign(r.why), r.article, r.lab)
+		fmt.Fprintf(&p.b, "| %s | %s | %s |\n", r.sign(), r.article, r.lab)
 	}
 }
 
-// sign returns what stands before a row: the letter of its reason, or = for none.
-func sign(why int) string {
-	if why == 0 {
-		return "="
+// sign returns what stands before a row: the letter of its reason, → for what the lab shows, or = for the same.
+func (r row) sign() string {
+	switch {
+	case r.why > 0:
+		return letter(r.why)
+	case r.shown:
+		return "→"
 	}
-	return string(rune('a' + why - 1))
+	return "="
 }
+
+// letter returns the letter of a reason, from 1.
+func letter(why int) string { return string(rune('a' + why - 1)) }
 
 // quoted returns a line as code in a cell of a table.
 func quoted(text string) string {
