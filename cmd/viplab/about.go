@@ -18,7 +18,8 @@ import (
 // describe adds to a report when the run began, its command and settings, and the versions of its proxiers.
 func (f *conformFlags) describe(r *report.Report, o engine.Options, programs []spec.Proxier, began time.Time) error {
 	r.Date, r.Command, r.WallMS = began.UTC().Truncate(time.Second), commandLine(), time.Since(began).Milliseconds()
-	r.Settings = report.Settings{IP: f.cluster.ip, Pods: f.cluster.pods, Overlay: f.cluster.overlay, Fault: f.fault,
+	r.Settings = report.Settings{IP: f.cluster.ip, Pods: f.cluster.pods, Overlay: f.cluster.overlay,
+		Fault:    string(f.fault),
 		Enforcer: f.proxiers.enforcerName}
 	if o.Shards > 0 {
 		whole, err := engine.Whole(o)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +32,7 @@ type conformFlags struct {
 	keepFailed bool
 	keep       bool
 	list       bool
-	fault      string
+	fault      faultFlag
 	expect     expectFlags
 	random     int
 	seed       uint64
@@ -101,12 +100,10 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		"keep the cluster of a failed scenario as the lab "+keptLab+" (viplab exec, kubectl) until Ctrl-C")
 	flags.BoolVar(&f.keep, "keep", false,
 		"keep the cluster that most scenarios share as the lab "+keptLab+" until Ctrl-C, whatever the verdicts are")
-	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see which scenarios fail "+
-		"(viplab prove --list shows their names)")
+	f.fault.add(cmd, "scenarios")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
 	f.addRandom(flags)
 	f.expect.add(flags, "those that come with viplab")
-	complete(cmd, "fault", faults.Names()...)
 	return cmd
 }
 
@@ -130,15 +127,13 @@ func (f *conformFlags) options() (engine.Options, error) {
 	var errs [7]error
 	o.Proxiers, errs[0] = f.proxiers.proxiers()
 	o.Enforcer, errs[1] = f.proxiers.enforcer()
-	if f.fault != "" {
-		_, errs[2] = faults.Find(f.fault)
-	}
+	errs[2] = f.fault.check()
 	o.Focus, errs[3] = matching("focus", f.selected.focus)
 	errs[4] = f.shards.set(&o)
 	o.Out, errs[5] = filepath.Abs(f.out)
 	errs[6] = f.selected.check()
 	o.Skip, _ = f.selected.skips() // checked
-	return o, errors.Join(f.cluster.set(&o), f.checkRandom(), errs[0], errs[1], inFlag("fault", errs[2]), errs[3],
+	return o, errors.Join(f.cluster.set(&o), f.checkRandom(), errs[0], errs[1], errs[2], errs[3],
 		errs[4], inFlag("out", errs[5]), errs[6])
 }
 
@@ -146,7 +141,7 @@ func (f *conformFlags) options() (engine.Options, error) {
 func (f *conformFlags) rerunFlags(p spec.Proxier) string {
 	flags := f.proxiers.quoted(p)
 	if f.fault != "" {
-		flags += " --fault " + f.fault
+		flags += " --fault " + string(f.fault)
 	}
 	return flags
 }
@@ -162,25 +157,10 @@ func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*fa
 		return nil, err
 	}
 	o.Expect, err = f.expect.known(o.Proxiers, f.cluster, catalogue.IDs, expect.Shipped)
-	if err != nil || f.fault == "" {
-		return nil, err
-	}
-	fault, err := faults.Find(f.fault)
 	if err != nil {
 		return nil, err
 	}
-	programs, last := slices.Clone(o.Proxiers), len(o.Proxiers)
-	if o.Enforcer != nil {
-		programs = append(programs, o.Enforcer)
-	}
-	s, err := faults.Seed(ctx, fault, programs...)
-	if err != nil {
-		return nil, err
-	}
-	if o.Proxiers = s.Proxiers[:last]; o.Enforcer != nil {
-		o.Enforcer = s.Proxiers[last]
-	}
-	return s, nil
+	return f.fault.seed(ctx, &o.Proxiers, &o.Enforcer)
 }
 
 func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr io.Writer) error {

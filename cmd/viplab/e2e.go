@@ -41,6 +41,7 @@ type e2eFlags struct {
 	parallel int
 	slow     bool
 	list     bool
+	fault    faultFlag
 }
 
 func newE2e() *cobra.Command {
@@ -66,6 +67,7 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
   viplab e2e --enforcer policy-nftables --pods routed --focus Netpol
   viplab e2e --exec './my-proxy --kubeconfig {{.Kubeconfig}} --node {{.NodeName}}' --expect known.yaml
   viplab e2e --kubernetes-version v1.34.4
+  viplab e2e --fault no-masquerade --focus '\[Conformance\]'
   viplab e2e --list`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,6 +87,7 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 	flags.IntVar(&f.parallel, "parallel", parallelSpecs(), "how many processes run specs at the same time")
 	flags.BoolVar(&f.slow, "slow", false, "also run specs that take more than 10 minutes each")
 	flags.BoolVar(&f.list, "list", false, "list the specs that the other flags choose instead of running them")
+	f.fault.add(cmd, "specs")
 	f.expect.add(flags, noExpectations)
 	complete(cmd, "kubernetes-version", release.Known()...)
 	return cmd
@@ -153,7 +156,15 @@ func (f *e2eFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	r.builder = files[0]
 	silenceKlog()
-	return r.judge(ctx)
+	seeding, err := f.fault.seed(ctx, &r.programs, &r.enforcer)
+	if err != nil {
+		return err
+	}
+	err = r.judge(ctx)
+	if seeding != nil {
+		fmt.Fprintf(stderr, "the fault %s changed %d objects, inputs of programs and nodes\n", f.fault, seeding.Touched())
+	}
+	return err
 }
 
 // silenceKlog drops what packages of Kubernetes print about connections that clients close.
@@ -162,7 +173,7 @@ func silenceKlog() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 // plan checks all flags and reports every mistake at once.
 func (f *e2eFlags) plan() (r *e2eRun, focus, skip *regexp.Regexp, err error) {
 	r = &e2eRun{flags: f, suite: e2e.Suite{Version: f.version}}
-	var errs [9]error
+	var errs [10]error
 	r.programs, errs[0] = f.proxiers.proxiers()
 	r.enforcer, errs[1] = f.proxiers.enforcer()
 	errs[2] = f.cluster.set(&r.cluster)
@@ -177,6 +188,7 @@ func (f *e2eFlags) plan() (r *e2eRun, focus, skip *regexp.Regexp, err error) {
 	if f.nodes < 1 || f.nodes > mostNodes {
 		errs[8] = fmt.Errorf("--nodes: %d: want 1 to %d", f.nodes, mostNodes)
 	}
+	errs[9] = f.fault.check()
 	return r, focus, skip, errors.Join(errs[:]...)
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 func TestE2eRefusesBadFlags(t *testing.T) {
-	refused(t, "e2e --parallel 0 --focus ( --skip [ --kubernetes-version 1.36 --ip 5 --proxier no-such", "--parallel",
-		"--focus", "--skip", "--kubernetes-version", "--ip", "--proxier")
+	refused(t, "e2e --parallel 0 --focus ( --skip [ --kubernetes-version 1.36 --ip 5 --proxier no-such --fault none",
+		"--parallel", "--focus", "--skip", "--kubernetes-version", "--ip", "--proxier", "--fault")
 }
 
 // withE2eTests skips a test if the tests of Kubernetes have not been built.

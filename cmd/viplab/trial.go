@@ -70,7 +70,7 @@ func newTrial() *cobra.Command {
 	}
 	f.proxiers.add(cmd)
 	f.cluster.add(cmd)
-	cmd.Flags().StringVar(&f.fault, "fault", "", "the fault; empty: none")
+	cmd.Flags().StringVar((*string)(&f.fault), "fault", "", "the fault; empty: none")
 	cmd.Flags().StringVar(&f.selected.focus, "focus", "", "the scenarios")
 	f.addRandom(cmd.Flags())
 	f.expect.add(cmd.Flags(), "those that come with viplab")

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// row is a row of the page. Why is the number of the reason, from 1, or 0 for what is the same. shown means that nothing
-// was compared: the line of the lab shows what the article draws or says.
+// row is a row of the page. Why is the number of the reason, from 1, or 0 for what is the same. shown means that
+// nothing was compared: the line of the lab shows what the article draws or says.
 type row struct {
 	article, lab string
 	why          int
