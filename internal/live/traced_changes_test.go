@@ -86,6 +86,7 @@ func (l *tracedLab) checkAll(t *testing.T, kinds []kind, only ...string) {
 // manifest say.
 func (l *tracedLab) check(t *testing.T, m mode, k kind, family lab.Family) {
 	t.Helper()
+	l.forget(t)
 	r := l.traced(t, TraceArgs{Reply: true, ProbeArgs: ProbeArgs{
 		From: Place{Name: k.from}, To: l.addressed(t, k.to, family), Proto: k.proto, IP: strings.TrimPrefix(family.String(), "v"),
 	}})

@@ -71,6 +71,15 @@ var longMemory = []netns.Setting{
 	{Key: "net.netfilter.nf_conntrack_sctp_timeout_shutdown_ack_sent", Value: "600", Optional: true},
 }
 
+// forget empties the tables of connections, where entries last for longer than a client reuses its ports: if a node has
+// masqueraded an earlier connection to the port that its own program draws now, the kernel gives the program another.
+func (l *tracedLab) forget(t *testing.T) {
+	t.Helper()
+	for _, n := range l.standing.Cluster().Lab().Nodes() {
+		Must(t, l.standing.Conntrack(n.Name()).Flush())
+	}
+}
+
 // newTracedLab starts a lab with two nodes and the pods and Services of testdata/trace.yaml, for a test that runs beside
 // others. It skips the test if the kernel cannot do the overlay.
 func newTracedLab(t *testing.T, enforcer spec.Proxier, overlay ...lab.Overlay) *tracedLab {
