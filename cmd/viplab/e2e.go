@@ -67,7 +67,7 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
   viplab e2e --enforcer policy-nftables --pods routed --focus Netpol
   viplab e2e --exec './my-proxy --kubeconfig {{.Kubeconfig}} --node {{.NodeName}}' --expect known.yaml
   viplab e2e --kubernetes-version v1.34.4
-  viplab e2e --fault no-masquerade --focus '\[Conformance\]'
+  viplab e2e --proxier nftables --fault affinity-ignored --focus 'session affinity (work|timeout)'
   viplab e2e --list`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
