@@ -204,6 +204,7 @@ func (p *player) open(asked []question) []*flow {
 		f.row.Want = wants[q.answer.Verdict]
 		if served {
 			f.row.Servers = slices.Compact(slices.Sorted(slices.Values(q.servers)))
+			f.row.Port = onePort(q.answer.Endpoints)
 		}
 		out = append(out, f)
 	}
@@ -228,6 +229,7 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 			r.Want, r.MayMove = cmp.Or(r.Want, spec.NotServed)|spec.NotServed, false
 		} else {
 			r.Servers = slices.Compact(slices.Sorted(slices.Values(servers)))
+			r.Port = onePort(fate.Endpoints)
 		}
 		f.row = r
 		p.playing.Coverage.addAnswer(fate.Answer)

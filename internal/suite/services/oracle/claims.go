@@ -40,15 +40,14 @@ func (c claim) local() bool {
 
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// claims returns the ports of Services that have the address and port. If there are none, it returns the answer.
+// claims returns the ports of Services that have the address and port. If there are none, or it is open whether a
+// Service has it, it returns the answer.
 func (s *State) claims(q Question) (claims []claim, none Answer) {
 	none = answer(NotServed, unclaimed)
+	var undecided *Rule
 	for _, svc := range s.Services {
 		kind, node, found, open := s.has(svc, q.To)
-		if open != nil {
-			none = answer(Open, *open)
-		}
-		if !found {
+		if !found && open == nil {
 			continue
 		}
 		for _, p := range svc.Spec.Ports {
@@ -56,16 +55,22 @@ func (s *State) claims(q Question) (claims []claim, none Answer) {
 			if kind == nodePort {
 				number = p.NodePort
 			}
+			_, labelled := svc.Labels[labelProxyName]
 			switch {
 			case number != int32(q.To.Port()) || p.Protocol != q.Protocol:
+			case open != nil:
+				undecided = open
 			case svc.Spec.Type == corev1.ServiceTypeExternalName:
 				none = answer(NotServed, aliased)
-			case svc.Labels[labelProxyName] != "":
+			case labelled:
 				none = answer(NotServed, otherProxier)
 			default:
 				claims = append(claims, claim{svc, p, kind, node})
 			}
 		}
+	}
+	if undecided != nil {
+		return nil, answer(Open, *undecided)
 	}
 	return claims, none
 }
@@ -77,7 +82,8 @@ func (s *State) has(svc *corev1.Service, to netip.AddrPort) (kind frontend, node
 	if slices.ContainsFunc(svc.Spec.ClusterIPs, is) {
 		return clusterIP, "", true, nil
 	}
-	ofFamily := slices.Contains(svc.Spec.IPFamilies, familyOf(addr))
+	// A Service of type ExternalName has no families.
+	ofFamily := svc.Spec.Type == corev1.ServiceTypeExternalName || slices.Contains(svc.Spec.IPFamilies, familyOf(addr))
 	if slices.ContainsFunc(svc.Spec.ExternalIPs, is) {
 		if !ofFamily {
 			return externalIP, "", false, &foreignFamily
@@ -100,13 +106,15 @@ func (s *State) has(svc *corev1.Service, to netip.AddrPort) (kind frontend, node
 	hasNodePorts := svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 	for _, n := range s.Nodes {
 		for i, a := range n.Status.Addresses {
-			if !is(a.Address) || a.Type != corev1.NodeInternalIP || !hasNodePorts || !ofFamily {
-				continue
-			}
-			if !first(n.Status.Addresses, i) {
+			switch {
+			case !is(a.Address) || a.Type != corev1.NodeInternalIP || !hasNodePorts:
+			case !ofFamily:
+				return nodePort, "", false, &foreignFamily
+			case !first(n.Status.Addresses, i):
 				return nodePort, "", false, &otherAddresses
+			default:
+				return nodePort, n.Name, true, nil
 			}
-			return nodePort, n.Name, true, nil
 		}
 	}
 	return 0, "", false, nil

@@ -11,25 +11,44 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// endpoint is an address and port of a Service's port, with what the slices say of it.
-type endpoint struct {
-	addr         netip.AddrPort
-	node         string
-	ready        bool
-	serving      bool
-	terminating  bool
-	zones, nodes []string // hints
-	// doubtful: slices disagree about it.
-	doubtful bool
+// condition is what one slice says of an endpoint.
+type condition struct {
+	node                        string
+	ready, serving, terminating bool
+	zones, nodes                []string // hints
 }
+
+func isReady(c condition) bool { return c.ready }
+
+func drains(c condition) bool { return c.serving && c.terminating }
+
+// endpoint is an address and port of a Service's port.
+type endpoint struct {
+	addr netip.AddrPort
+	// said is what each slice says that lists the endpoint. Which of them counts is not defined.
+	said []condition
+	// elsewhere: it may be on another node than the one that is asked about.
+	elsewhere bool
+	// published: its Service wants to have it published although it is not ready.
+	published bool
+}
+
+// always reports whether all slices that list the endpoint say something of it, and ever whether one does.
+func (e endpoint) always(is func(condition) bool) bool {
+	return !slices.ContainsFunc(e.said, func(c condition) bool { return !is(c) })
+}
+
+func (e endpoint) ever(is func(condition) bool) bool { return slices.ContainsFunc(e.said, is) }
+
+// mayBeReady reports whether an implementation may take the endpoint for ready.
+func (e endpoint) mayBeReady() bool { return e.published || e.ever(isReady) }
 
 // endpoints returns the endpoints of a claimed port, sorted by address and without duplicates. They are those of all
 // slices in the Service's namespace that its label names, of the family, with a port of the same name and protocol.
 func (s *State) endpoints(c claim, family corev1.IPFamily) []endpoint {
 	var all []endpoint
 	for _, slice := range s.EndpointSlices {
-		if slice.Namespace != c.service.Namespace || slice.Labels[discoveryv1.LabelServiceName] != c.service.Name ||
-			string(slice.AddressType) != string(family) {
+		if !c.listedIn(slice, family) {
 			continue
 		}
 		for _, p := range slice.Ports {
@@ -38,7 +57,7 @@ func (s *State) endpoints(c claim, family corev1.IPFamily) []endpoint {
 				continue
 			}
 			for _, e := range slice.Endpoints {
-				all = listed(all, e, uint16(*p.Port))
+				all = listed(all, e, uint16(*p.Port), c.service.Spec.PublishNotReadyAddresses)
 			}
 		}
 	}
@@ -46,9 +65,24 @@ func (s *State) endpoints(c claim, family corev1.IPFamily) []endpoint {
 	return all
 }
 
+// otherProtocol reports whether a slice has a port of the claimed port's name with another protocol.
+func (s *State) otherProtocol(c claim, family corev1.IPFamily) bool {
+	return slices.ContainsFunc(s.EndpointSlices, func(slice *discoveryv1.EndpointSlice) bool {
+		return c.listedIn(slice, family) && slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool {
+			return ptr.Deref(p.Name, "") == c.port.Name && ptr.Deref(p.Protocol, corev1.ProtocolTCP) != c.port.Protocol
+		})
+	})
+}
+
+// listedIn reports whether a slice is one of the claim's Service, for a family.
+func (c claim) listedIn(slice *discoveryv1.EndpointSlice, family corev1.IPFamily) bool {
+	return slice.Namespace == c.service.Namespace && slice.Labels[discoveryv1.LabelServiceName] == c.service.Name &&
+		string(slice.AddressType) == string(family)
+}
+
 // listed adds an endpoint of a slice. "No semantics are defined for additional addresses beyond the first". A condition
 // that is not given means ready, serving and not terminating.
-func listed(all []endpoint, e discoveryv1.Endpoint, port uint16) []endpoint {
+func listed(all []endpoint, e discoveryv1.Endpoint, port uint16, published bool) []endpoint {
 	if len(e.Addresses) == 0 {
 		return all
 	}
@@ -56,48 +90,57 @@ func listed(all []endpoint, e discoveryv1.Endpoint, port uint16) []endpoint {
 	if err != nil {
 		return all
 	}
-	next := endpoint{
-		addr: netip.AddrPortFrom(addr, port), node: ptr.Deref(e.NodeName, ""), ready: ptr.Deref(e.Conditions.Ready, true),
+	said := condition{
+		node: ptr.Deref(e.NodeName, ""), ready: ptr.Deref(e.Conditions.Ready, true),
 		serving: ptr.Deref(e.Conditions.Serving, true), terminating: ptr.Deref(e.Conditions.Terminating, false),
 	}
 	if e.Hints != nil {
 		for _, z := range e.Hints.ForZones {
-			next.zones = append(next.zones, z.Name)
+			said.zones = append(said.zones, z.Name)
 		}
 		for _, n := range e.Hints.ForNodes {
-			next.nodes = append(next.nodes, n.Name)
+			said.nodes = append(said.nodes, n.Name)
 		}
 	}
-	i := slices.IndexFunc(all, func(o endpoint) bool { return o.addr == next.addr })
+	at := netip.AddrPortFrom(addr, port)
+	i := slices.IndexFunc(all, func(o endpoint) bool { return o.addr == at })
 	if i < 0 {
-		return append(all, next)
+		i, all = len(all), append(all, endpoint{addr: at, published: published})
 	}
-	all[i].doubtful = all[i].doubtful || !all[i].equals(next)
-	all[i].ready, all[i].serving = all[i].ready || next.ready, all[i].serving || next.serving
-	all[i].terminating = all[i].terminating || next.terminating
+	all[i].said = append(all[i].said, said)
 	return all
 }
 
 // isMulticast reports whether no host can have the endpoint's address. The API refuses only multicast within a link.
 func (e endpoint) isMulticast() bool { return e.addr.Addr().IsMulticast() }
 
-func (e endpoint) equals(o endpoint) bool {
-	return e.node == o.node && e.ready == o.ready && e.serving == o.serving && e.terminating == o.terminating &&
-		slices.Equal(e.zones, o.zones) && slices.Equal(e.nodes, o.nodes)
-}
-
-// localTo returns the endpoints on a node. One about which slices disagree may be there.
+// localTo returns the endpoints on a node, those included that only some slices place there.
 func localTo(all []endpoint, node string) []endpoint {
-	return slices.DeleteFunc(slices.Clone(all), func(e endpoint) bool { return e.node != node && !e.doubtful })
+	there := func(c condition) bool { return c.node == node }
+	local := only(all, func(e endpoint) bool { return e.ever(there) })
+	for i, e := range local {
+		local[i].elsewhere = !e.always(there)
+	}
+	return local
 }
 
-// choice is the endpoints that may get connections.
+// choice is the endpoints that may get connections. sure are those that get them however an implementation reads the
+// slices, maybe the others, for the reason why. certain: one of them gets each connection, however it reads the slices.
 type choice struct {
 	sure, maybe []netip.AddrPort
+	why         Rule
+	certain     bool
 	terminating bool
 }
 
 func (c choice) addrs() []netip.AddrPort { return union(c.sure, c.maybe) }
+
+func (c *choice) doubt(e endpoint) {
+	c.maybe = append(c.maybe, e.addr)
+	if c.why = duplicated; e.published && len(e.said) == 1 {
+		c.why = publishedNotReady
+	}
+}
 
 // usable returns the endpoints that get new connections: those that are ready, or, if none is, those that terminate and
 // still serve.
@@ -105,22 +148,27 @@ func usable(all []endpoint) choice {
 	var c choice
 	for _, e := range all {
 		switch {
-		case e.doubtful && (e.ready || e.serving && e.terminating):
-			c.maybe = append(c.maybe, e.addr)
-		case e.ready:
+		case e.always(isReady) && !e.elsewhere:
 			c.sure = append(c.sure, e.addr)
+		case e.mayBeReady():
+			c.doubt(e)
 		}
 	}
+	c.certain = slices.ContainsFunc(all, func(e endpoint) bool {
+		return !e.elsewhere && e.always(func(said condition) bool { return isReady(said) || drains(said) })
+	})
 	if len(c.sure) > 0 {
 		return c
 	}
+	ready := len(c.maybe) > 0
 	for _, e := range all {
-		if !e.doubtful && e.serving && e.terminating {
-			c.sure = append(c.sure, e.addr)
+		switch {
+		case e.mayBeReady() || !e.ever(drains):
+		case !ready && e.always(drains) && !e.elsewhere:
+			c.sure, c.terminating = append(c.sure, e.addr), true
+		default:
+			c.maybe, c.why = append(c.maybe, e.addr), duplicated
 		}
-	}
-	if c.terminating = len(c.sure) > 0; len(c.maybe) > 0 {
-		c.sure, c.maybe = nil, union(c.sure, c.maybe)
 	}
 	return c
 }
@@ -128,30 +176,48 @@ func usable(all []endpoint) choice {
 // hinted returns the endpoints that topology hints leave to a node, and the rules that this follows. exact is false if
 // the implementation may choose among them otherwise. Hints apply if every ready endpoint has them, and one of them is
 // for the node or, without hints for nodes, for its zone.
-func (s *State) hinted(all []endpoint, node string) (near []endpoint, exact bool, rules []Rule) {
-	var ready []endpoint
-	doubtful := false
-	for _, e := range all {
-		if e.ready {
-			ready, doubtful = append(ready, e), doubtful || e.doubtful
-		}
-	}
-	forNode := func(e endpoint) bool { return slices.Contains(e.nodes, node) }
+func (s *State) hinted(c claim, all []endpoint, node string) (near []endpoint, exact bool, rules []Rule) {
+	hintsNodes := func(c condition) bool { return len(c.nodes) > 0 }
+	hintsZones := func(c condition) bool { return len(c.zones) > 0 }
 	zone := s.zoneOf(node)
-	forZone := func(e endpoint) bool { return zone != "" && slices.Contains(e.zones, zone) }
-	anyHint := slices.ContainsFunc(ready, func(e endpoint) bool { return len(e.nodes)+len(e.zones) > 0 })
-	anyNode := slices.ContainsFunc(ready, func(e endpoint) bool { return len(e.nodes) > 0 })
+	forNode := func(c condition) bool { return slices.Contains(c.nodes, node) }
+	forZone := func(c condition) bool { return zone != "" && slices.Contains(c.zones, zone) }
+
+	ready := only(all, endpoint.mayBeReady)
+	some := func(has func(condition) bool) bool {
+		return slices.ContainsFunc(ready, func(e endpoint) bool { return e.ever(has) })
+	}
+	// by returns the endpoints of a hint, if all have one and one has this.
+	by := func(has, this func(condition) bool) bool {
+		if !every(ready, func(e endpoint) bool { return e.always(has) }) || !some(this) {
+			return false
+		}
+		near, exact, rules = only(ready, func(e endpoint) bool { return e.ever(this) }), true, []Rule{hinted}
+		if !every(all, func(e endpoint) bool { return e.always(has) }) {
+			near, exact, rules = all, false, []Rule{hintsOfUnready}
+		}
+		return true
+	}
 	switch {
-	case !anyHint:
-		return all, true, nil
-	case doubtful, !s.Offers.Topology, anyNode && !s.Offers.NodeHints:
+	case !some(hintsNodes) && !some(hintsZones):
+	case !s.Offers.Topology, some(hintsNodes) && !s.Offers.NodeHints:
 		return all, false, []Rule{hintsOptional}
-	case every(ready, func(e endpoint) bool { return len(e.nodes) > 0 }) && slices.ContainsFunc(ready, forNode):
-		return only(ready, forNode), true, []Rule{hinted}
-	case every(ready, func(e endpoint) bool { return len(e.zones) > 0 }) && slices.ContainsFunc(ready, forZone):
-		return only(ready, forZone), true, []Rule{hinted}
+	case !every(ready, endpoint.agreed):
+		return all, false, []Rule{duplicated}
+	case by(hintsNodes, forNode), by(hintsZones, forZone):
+		return near, exact, rules
+	}
+	if c.service.Spec.TrafficDistribution != nil {
+		return all, false, []Rule{hintsOptional}
 	}
 	return all, true, nil
+}
+
+// agreed reports whether all slices that list the endpoint say the same of its hints and readiness.
+func (e endpoint) agreed() bool {
+	return e.always(func(c condition) bool {
+		return c.ready == e.said[0].ready && slices.Equal(c.zones, e.said[0].zones) && slices.Equal(c.nodes, e.said[0].nodes)
+	})
 }
 
 func (s *State) zoneOf(node string) string {

@@ -11,7 +11,7 @@ import (
 
 // Fate is what may become of an open TCP connection or UDP flow after a change.
 type Fate struct {
-	// Answer is what may become of the next request. Endpoints are those that may answer it.
+	// Answer is what may become of the next request. Endpoints are those that may answer it; Sure is empty.
 	Answer
 	// MayMove reports whether another endpoint than before may answer. A TCP connection cannot move.
 	MayMove bool
@@ -22,7 +22,7 @@ type Fate struct {
 // for a flow that nobody has answered.
 func (s *State) Follow(q Question, server netip.AddrPort) Fate {
 	now := s.Ask(q)
-	stays := slices.Contains(now.Endpoints, server)
+	stays := slices.Contains(now.Sure, server)
 	if q.Protocol == corev1.ProtocolTCP {
 		if now.Verdict != Served || !stays {
 			return Fate{Answer: answer(Open, tcpUndecided)}
@@ -57,6 +57,6 @@ func fated(v Verdict, rule Rule, now Answer, endpoints ...netip.AddrPort) Answer
 // serves reports whether slices list the endpoint as one that is able to receive traffic.
 func (s *State) serves(c claim, q Question, server netip.AddrPort) bool {
 	return slices.ContainsFunc(s.endpoints(c, familyOf(q.To.Addr())), func(e endpoint) bool {
-		return e.addr == server && (e.ready || e.serving)
+		return e.addr == server && (e.mayBeReady() || e.ever(func(c condition) bool { return c.serving }))
 	})
 }

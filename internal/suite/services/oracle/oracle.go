@@ -9,6 +9,7 @@
 package oracle
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -90,6 +91,8 @@ type Answer struct {
 	// Endpoints are those that may answer, in the order of their addresses. Their share is the same if Evenly is set.
 	Endpoints []netip.AddrPort
 	Evenly    bool
+	// Sure are the endpoints that may answer whatever is left open. Only an answer that is Served has them.
+	Sure []netip.AddrPort
 	// Sticky: the client reaches the same endpoint each time.
 	Sticky bool
 	Source Source
@@ -128,10 +131,17 @@ func (s *State) claimed(q Question, c claim) Answer {
 	if c.kind == clusterIP && !q.From.inside() {
 		return answer(Open, outsideToClusterIP)
 	}
-	if slices.ContainsFunc(s.endpoints(c, familyOf(q.To.Addr())), endpoint.isMulticast) {
-		return answer(Open, multicastEndpoint)
+	all := s.endpoints(c, familyOf(q.To.Addr()))
+	if s.otherProtocol(c, familyOf(q.To.Addr())) {
+		return answer(Open, portProtocol)
 	}
-	a := s.routed(q, c)
+	a := s.routed(q, c, only(all, func(e endpoint) bool { return !e.isMulticast() }))
+	if groups := only(all, endpoint.isMulticast); len(usable(groups).addrs()) > 0 {
+		if len(a.Endpoints) == 0 {
+			return answer(Open, multicastEndpoint)
+		}
+		a = Answer{Verdict: MayBeServed, Endpoints: a.Endpoints, Rules: append([]Rule{multicastEndpoint}, a.Rules...)}
+	}
 	if c.kind == loadBalancer {
 		a = s.ranged(q, c, a)
 	}
@@ -167,28 +177,21 @@ func timeout(s *corev1.Service) int32 {
 	return corev1.DefaultClientIPServiceAffinitySeconds
 }
 
-// routed applies the traffic policies.
-func (s *State) routed(q Question, c claim) Answer {
-	all := s.endpoints(c, familyOf(q.To.Addr()))
-	at := c.node
-	if at == "" {
-		at = q.From.Node
-	}
-	if at == "" {
-		at = q.Via
-	}
+// routed applies the traffic policies to the endpoints of a port.
+func (s *State) routed(q Question, c claim, all []endpoint) Answer {
+	at := cmp.Or(c.node, q.From.Node, q.Via)
 	local := c.local()
 	switch {
 	case c.kind == clusterIP && local:
 		return chosen(localTo(all, at), answer(DroppedOrRefused, internalNobody), internalLocal)
 	case c.kind == clusterIP:
-		return s.everywhere(all, at, internalCluster)
+		return s.everywhere(c, all, internalCluster, at)
 	case !local:
-		return s.everywhere(all, at, externalCluster)
+		return s.everywhere(c, all, externalCluster, at, cmp.Or(q.From.Node, at))
 	case q.From.inside() && c.kind != nodePort:
-		return s.everywhere(all, at, externalInside)
-	case q.From.inside() && q.From.Node == at:
-		return atOwnNode(all, at)
+		return s.everywhere(c, all, externalInside, at)
+	case q.From.inside():
+		return eitherPolicy(all, at)
 	}
 	nobody := answer(Dropped, externalNobody)
 	if len(usable(all).addrs()) == 0 {
@@ -197,26 +200,35 @@ func (s *State) routed(q Question, c claim) Answer {
 	return chosen(localTo(all, at), nobody, externalLocal)
 }
 
-// atOwnNode answers a client inside the cluster that asks a NodePort of policy Local at its own node. It may get either
-// policy.
-func atOwnNode(all []endpoint, node string) Answer {
+// eitherPolicy answers a client inside the cluster that asks a NodePort of policy Local. It may get either policy.
+func eitherPolicy(all []endpoint, node string) Answer {
 	a := chosen(all, answer(DroppedOrRefused, externalNowhere), nodePortInside)
-	a.Endpoints, a.Evenly = union(a.Endpoints, usable(localTo(all, node)).addrs()), false
-	if a.Verdict == Served && len(usable(localTo(all, node)).sure) == 0 {
+	near := usable(localTo(all, node))
+	a.Endpoints, a.Evenly, a.Sure = union(a.Endpoints, near.addrs()), false, nil
+	if a.Verdict == Served && !near.certain {
 		a.Verdict = MayBeServed
 	}
 	return a
 }
 
-// everywhere answers under the policy Cluster, for traffic that a node routes.
-func (s *State) everywhere(all []endpoint, at string, rule Rule) Answer {
-	refused := answer(Refused, noEndpoints)
-	near, exact, applied := s.hinted(all, at)
-	a := chosen(near, refused, rule)
-	if len(applied) > 0 {
-		a.Evenly = a.Evenly && exact
-		a.Rules = append(applied, a.Rules...)
+// everywhere answers under the policy Cluster. The hints of any of the nodes may apply.
+func (s *State) everywhere(c claim, all []endpoint, rule Rule, nodes ...string) Answer {
+	near, exact, applied := s.hinted(c, all, nodes[0])
+	for _, node := range nodes[1:] {
+		others, _, _ := s.hinted(c, all, node)
+		in := func(list []endpoint, e endpoint) bool {
+			return slices.ContainsFunc(list, func(o endpoint) bool { return o.addr == e.addr })
+		}
+		both := only(all, func(e endpoint) bool { return in(near, e) || in(others, e) })
+		if len(both) != len(near) || len(both) != len(others) {
+			near, exact, applied = both, false, []Rule{hintsAtClient}
+		}
 	}
+	a := chosen(near, answer(Refused, noEndpoints), rule)
+	if !exact {
+		a.Evenly, a.Sure = false, nil
+	}
+	a.Rules = append(slices.Clone(applied), a.Rules...)
 	return a
 }
 
@@ -226,15 +238,15 @@ func chosen(all []endpoint, nobody Answer, rule Rule) Answer {
 	switch {
 	case len(u.addrs()) == 0:
 		return nobody
-	case len(u.sure) == 0:
-		return Answer{Verdict: MayBeServed, Endpoints: u.addrs(), Rules: []Rule{duplicated, rule}}
+	case !u.certain:
+		return Answer{Verdict: MayBeServed, Endpoints: u.addrs(), Rules: []Rule{u.why, rule}}
 	}
-	a := Answer{Verdict: Served, Endpoints: u.addrs(), Evenly: len(u.maybe) == 0, Rules: []Rule{rule}}
+	a := Answer{Verdict: Served, Endpoints: u.addrs(), Evenly: len(u.maybe) == 0, Sure: u.sure, Rules: []Rule{rule}}
 	if u.terminating {
 		a.Rules = []Rule{terminating, rule}
 	}
 	if len(u.maybe) > 0 {
-		a = a.because(duplicated)
+		a = a.because(u.why)
 	}
 	return a
 }

@@ -106,6 +106,10 @@ func TestAsk(t *testing.T) {
 		"internal Local, nobody":                      {world(itpLocal, far...), podOnN1, vip + ":80", DroppedOrRefused, internalNobody, nil},
 		"internal Local says nothing of external IPs": {world(itpLocal, both...), podOnN1, eip + ":80", Served, externalCluster, []string{onN1, onN2}},
 		// discovery.k8s.io/v1 Endpoint.addresses: the API refuses multicast within a link alone
+		"a multicast endpoint beside another": {world(nil, endpointOn("n1", onN1), endpointOn("n2", "239.1.2.3")), podOnN1,
+			vip + ":80", MayBeServed, multicastEndpoint, []string{onN1}},
+		"an unready multicast endpoint": {world(nil, endpointOn("n1", onN1), endpointOn("n2", "239.1.2.3", is(false, false, false))),
+			podOnN1, vip + ":80", Served, internalCluster, []string{onN1}},
 		"a multicast endpoint far away": {world(etpLocal, endpointOn("n2", "239.1.2.3")), outside, "192.168.7.11:30080", Open,
 			multicastEndpoint, nil},
 		// core/v1 ServiceSpec.externalTrafficPolicy
@@ -115,10 +119,18 @@ func TestAsk(t *testing.T) {
 		"external Local, nobody anywhere":  {world(etpLocal), outside, "192.168.7.11:30080", DroppedOrRefused, externalNowhere, nil},
 		"external Local, from inside":      {world(etpLocal, far...), podOnN1, lbIP + ":80", Served, externalInside, []string{onN2}},
 		"external Local, own NodePort":     {world(etpLocal, far...), podOnN1, "192.168.7.11:30080", MayBeServed, nodePortInside, []string{onN2}},
-		"external Local, other's NodePort": {world(etpLocal, both...), podOnN1, "192.168.7.12:30080", Served, externalLocal, []string{onN2}},
+		"external Local, other's NodePort": {world(etpLocal, both...), podOnN1, "192.168.7.12:30080", Served, nodePortInside, []string{onN1, onN2}},
 		"external Local leaves ClusterIP":  {world(etpLocal, far...), podOnN1, vip + ":80", Served, internalCluster, []string{onN2}},
 		// test/e2e/network/service.go: should be rejected when no endpoints exist
 		"no endpoints": {world(nil), n1, lbIP + ":80", Refused, noEndpoints, nil},
+		// core/v1 ServiceSpec.externalName: no proxying is involved
+		"ExternalName with an external IP": {world(externalName, both...), outside, eip + ":80", NotServed, aliased, nil},
+		"ExternalName, another port":       {world(externalName, both...), outside, eip + ":81", NotServed, unclaimed, nil},
+		// core/v1 ServiceSpec.publishNotReadyAddresses: agents disregard indications of readiness
+		"published, not ready": {world(published, endpointOn("n1", onN1, is(false, false, false))), podOnN1, vip + ":80",
+			MayBeServed, publishedNotReady, []string{onN1}},
+		"published beside ready": {world(published, endpointOn("n1", onN1, is(false, false, false)), both[1]), podOnN1, vip + ":80",
+			Served, internalCluster, []string{onN1, onN2}},
 		// Ports that nobody claims, and who may claim them
 		"another port":    {world(nil, both...), podOnN1, vip + ":81", NotServed, unclaimed, nil},
 		"another's label": {world(func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "x"} }, both...), podOnN1, vip + ":80", NotServed, otherProxier, nil},
@@ -137,7 +149,11 @@ func TestAsk(t *testing.T) {
 		"hinted":             {world(nil, endpointOn("n1", onN1, forZone("east")), endpointOn("n2", onN2, forZone("west"))), podOnN1, vip + ":80", Served, hinted, []string{onN1}},
 		"one without hint":   {world(nil, endpointOn("n1", onN1, forZone("east")), both[1]), podOnN1, vip + ":80", Served, internalCluster, []string{onN1, onN2}},
 		"zone without hints": {world(nil, endpointOn("n1", onN1, forZone("west")), endpointOn("n2", onN2, forZone("west"))), podOnN1, vip + ":80", Served, internalCluster, []string{onN1, onN2}},
-		"hints and Local":    {world(itpLocal, endpointOn("n1", onN1, forZone("west")), endpointOn("n2", onN2, forZone("east"))), podOnN1, vip + ":80", Served, internalLocal, []string{onN1}},
+		"an unready one without hint": {world(nil, endpointOn("n1", onN1, forZone("east")), endpointOn("n2", onN2, forZone("west")),
+			endpointOn("n2", "10.244.2.6", is(false, false, false))), podOnN1, vip + ":80", Served, hintsOfUnready, []string{onN1, onN2}},
+		"hints of client and node differ": {world(nil, endpointOn("n1", onN1, forZone("east")), endpointOn("n2", onN2, forZone("west"))),
+			podOnN1, "192.168.7.12:30080", Served, hintsAtClient, []string{onN1, onN2}},
+		"hints and Local": {world(itpLocal, endpointOn("n1", onN1, forZone("west")), endpointOn("n2", onN2, forZone("east"))), podOnN1, vip + ":80", Served, internalLocal, []string{onN1}},
 		// loadBalancerSourceRanges
 		"in the ranges":                  {world(ranged("192.168.7.201/32"), both...), outside, lbIP + ":80", Served, externalCluster, []string{onN1, onN2}},
 		"out of the ranges":              {world(ranged(" 10.0.0.0/30"), both...), outside, lbIP + ":80", DroppedOrRefused, outOfRange, nil},
@@ -161,6 +177,12 @@ func TestAsk(t *testing.T) {
 		})
 	}
 }
+
+func externalName(s *corev1.Service) {
+	s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs, s.Spec.IPFamilies = corev1.ServiceTypeExternalName, "", nil, nil
+}
+
+func published(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }
 
 func ranged(ranges ...string) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges }
@@ -201,12 +223,64 @@ func TestSourcesAndAffinity(t *testing.T) {
 	}
 }
 
-func TestDuplicatesThatDisagreeAreLeftOpen(t *testing.T) {
+func TestDuplicates(t *testing.T) {
+	unready := is(false, false, false)
+	draining := is(false, true, true)
+	for name, c := range map[string]struct {
+		change            func(*corev1.Service)
+		first, second     []discoveryv1.Endpoint
+		want              Verdict
+		endpoints, surely int
+		even              bool
+	}{
+		"they agree": {nil, []discoveryv1.Endpoint{endpointOn("n1", onN1)},
+			[]discoveryv1.Endpoint{endpointOn("n1", onN1), endpointOn("n2", onN2)}, Served, 2, 2, true},
+		"one says unready": {nil, []discoveryv1.Endpoint{endpointOn("n1", onN1)},
+			[]discoveryv1.Endpoint{endpointOn("n1", onN1, unready), endpointOn("n2", onN2)}, Served, 2, 1, false},
+		"one says unready, alone": {nil, []discoveryv1.Endpoint{endpointOn("n1", onN1)},
+			[]discoveryv1.Endpoint{endpointOn("n1", onN1, unready)}, MayBeServed, 1, 0, false},
+		"one has hints, both are ready": {nil, []discoveryv1.Endpoint{endpointOn("n1", onN1, forZone("west"))},
+			[]discoveryv1.Endpoint{endpointOn("n1", onN1)}, Served, 1, 0, false},
+		"ready or draining, but served": {nil, []discoveryv1.Endpoint{endpointOn("n1", onN1)},
+			[]discoveryv1.Endpoint{endpointOn("n1", onN1, draining)}, Served, 1, 0, false},
+		"ready or not beside a draining one": {nil, []discoveryv1.Endpoint{endpointOn("n1", onN1)},
+			[]discoveryv1.Endpoint{endpointOn("n1", onN1, unready), endpointOn("n2", onN2, draining)}, Served, 2, 0, false},
+		"Local, of which node": {itpLocal, []discoveryv1.Endpoint{endpointOn("n1", onN1)},
+			[]discoveryv1.Endpoint{endpointOn("n2", onN1)}, MayBeServed, 1, 0, false},
+		"Local, of another node that both name": {itpLocal, []discoveryv1.Endpoint{endpointOn("n2", onN2)},
+			[]discoveryv1.Endpoint{endpointOn("n2", onN2, unready)}, DroppedOrRefused, 0, 0, false},
+	} {
+		s := world(c.change, c.first...)
+		s.EndpointSlices = append(s.EndpointSlices, sliceOf(c.second...))
+		a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP})
+		if a.Verdict != c.want || len(a.Endpoints) != c.endpoints || len(a.Sure) != c.surely || a.Evenly != c.even {
+			t.Errorf("%s: got %+v", name, a)
+		}
+	}
+}
+
+func TestAnAddressThatIsOpenIsNotAsked(t *testing.T) {
 	s := world(nil, endpointOn("n1", onN1))
-	s.EndpointSlices = append(s.EndpointSlices, sliceOf(endpointOn("n1", onN1, is(false, false, false)), endpointOn("n2", onN2)))
-	a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP})
-	if a.Verdict != Served || a.Evenly || len(a.Endpoints) != 2 {
-		t.Errorf("got %+v", a)
+	other := s.Services[0].DeepCopy()
+	other.Name, other.Spec.ExternalIPs, other.Status = "other", []string{lbIP}, corev1.ServiceStatus{}
+	s.Services[0].Status.LoadBalancer.Ingress[0].IPMode = ptr.To(corev1.LoadBalancerIPModeProxy)
+	s.Services = append(s.Services, other)
+	a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(lbIP + ":80"), Protocol: corev1.ProtocolTCP})
+	if a.Verdict != Open || a.Rule() != proxyMode {
+		t.Errorf("one Service has the address as a proxy, another as its external IP: %+v", a)
+	}
+	s = world(nil, endpointOn("n1", onN1))
+	s.EndpointSlices[0].Ports[0].Protocol = ptr.To(corev1.ProtocolUDP)
+	if a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP}); a.Rule() != portProtocol {
+		t.Errorf("a slice has another protocol: %+v", a)
+	}
+	s = world(func(s *corev1.Service) {
+		s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferClose)
+	},
+		endpointOn("n1", onN1), endpointOn("n2", onN2))
+	if a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP}); a.Evenly ||
+		a.Rule() != hintsOptional || len(a.Endpoints) != 2 {
+		t.Errorf("trafficDistribution without hints: %+v", a)
 	}
 }
 
@@ -220,6 +294,9 @@ func TestFollow(t *testing.T) {
 	near, far := endpointOn("n1", onN1), endpointOn("n2", onN2)
 	q := Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolUDP}
 	server := netip.MustParseAddrPort(onN1 + ":8080")
+	inDoubt := udp(nil, near, far)
+	inDoubt.EndpointSlices = append(inDoubt.EndpointSlices, inDoubt.EndpointSlices[0].DeepCopy())
+	is(false, false, false)(&inDoubt.EndpointSlices[1].Endpoints[0])
 	gone := udp(nil)
 	gone.Services = nil
 	for name, c := range map[string]struct {
@@ -232,6 +309,7 @@ func TestFollow(t *testing.T) {
 		"the endpoint leaves":    {udp(nil, far), Served, flowMoves, true},
 		"it turns unready":       {udp(nil, endpointOn("n1", onN1, is(false, false, false)), far), Served, flowMoves, true},
 		"it terminates, serving": {udp(nil, endpointOn("n1", onN1, is(false, true, true)), far), Served, flowDrains, true},
+		"a slice says unready":   {inDoubt, Served, flowDrains, true},
 		"the last one leaves":    {udp(nil), Refused, flowMoves, true},
 		"the Service is deleted": {gone, NotServed, flowEnds, false},
 	} {

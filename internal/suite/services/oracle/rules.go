@@ -18,7 +18,6 @@ const (
 	slicesAPI  = "https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/"
 	slicesPage = "https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/"
 	virtualIPs = "https://kubernetes.io/docs/reference/networking/virtual-ips/"
-	topology   = "https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards"
 	sourceIP   = "https://kubernetes.io/docs/tutorials/services/source-ip/"
 	labelsPage = "https://kubernetes.io/docs/reference/labels-annotations-taints/" +
 		"#servicekubernetesioservice-proxy-name"
@@ -30,7 +29,7 @@ var (
 	unclaimed = Rule{"unclaimed", "A Service is reached at the ports that it exposes, and at no others.",
 		serviceAPI + "#ServiceSpec"}
 	otherProxier = Rule{"other-proxier", "A Service with the label service-proxy-name is another program's.", labelsPage}
-	aliased      = Rule{"external-name", "Several other fields do not apply to ExternalName services.",
+	aliased      = Rule{"external-name", "No proxying is involved in a Service of type ExternalName.",
 		serviceAPI + "#ServiceSpec"}
 	proxyMode = Rule{"ipmode-proxy", "Implementations may use ipMode Proxy to adjust traffic routing.",
 		serviceAPI + "#ServiceStatus"}
@@ -73,14 +72,26 @@ var (
 	noEndpoints = Rule{"no-endpoints", "A Service without endpoints refuses connections.", noEndpointsTest}
 	terminating = Rule{"terminating",
 		"If all endpoints are terminating, traffic goes to those of them that still serve.",
-		virtualIPs + "#traffic-to-terminating-endpoints"}
+		"https://kep.k8s.io/1669"}
 	duplicated = Rule{"duplicated",
 		"Endpoints may be in several slices at once; which of their conditions counts is not defined.",
 		slicesPage + "#duplicate-endpoints"}
 	hinted = Rule{"hinted", "If all endpoints have hints, those hinted for the zone or node get its traffic.",
-		topology}
+		"https://kep.k8s.io/3015"}
 	hintsOptional = Rule{"hints-optional",
 		"Implementations can use the traffic distribution as a hint, but need not adhere to it.",
+		serviceAPI + "#ServiceSpec"}
+	hintsOfUnready = Rule{"hints-of-unready",
+		"Hints apply if every endpoint has one; whether endpoints that are not ready count is not said.",
+		"https://kep.k8s.io/4444"}
+	hintsAtClient = Rule{"hints-at-client",
+		"Hints name the zone or node of the client, or of the node that routes: a NodePort of another node has both.",
+		virtualIPs + "#traffic-distribution"}
+	publishedNotReady = Rule{"published-not-ready",
+		"Agents that deal with endpoints of a Service with publishNotReadyAddresses disregard indications of readiness.",
+		serviceAPI + "#ServiceSpec"}
+	portProtocol = Rule{"port-protocol",
+		"A port of a slice belongs to the port of the Service with its name; what another protocol means is not said.",
 		serviceAPI + "#ServiceSpec"}
 	multicastEndpoint = Rule{"endpoint-multicast",
 		"The API admits a multicast address as an endpoint, which is \"a single logical backend\", and does not say more.",
@@ -124,7 +135,7 @@ func Rules() []Rule {
 		unclaimed, otherProxier, aliased, proxyMode, sharedFrontend, outsideToClusterIP, foreignFamily,
 		otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
 		externalNobody, externalNowhere, externalInside, nodePortInside, noEndpoints, terminating, duplicated,
-		hinted, hintsOptional, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
+		hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, portProtocol, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
 		clientKeptLocal, affinity, flowStays, tcpUndecided, flowDrains, flowMoves, flowEnds,
 	}
 }
