@@ -38,6 +38,7 @@ type player struct {
 	gone    []door // all that were asked so far
 	flows   []*flow
 	opened  int
+	struck  string // the node to whose proxier something has happened; empty if nothing has
 }
 
 func newPlayer(c Case, playing Playing, w spec.World) *player {
@@ -85,9 +86,15 @@ func (p *player) state(w spec.World) *oracle.State {
 	return s
 }
 
-// sample returns one question of each class, and no more than most in all.
+// sample returns one question of each class, and no more than most in all. Once something has happened to the proxier
+// of a node, it prefers questions that this node routes.
 func (p *player) sample(all []question) []question {
 	p.dice.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if p.struck != "" {
+		here := func(q question) bool { return q.router() == p.struck }
+		there := slices.DeleteFunc(slices.Clone(all), here)
+		all = append(slices.DeleteFunc(all, func(q question) bool { return !here(q) }), there...)
+	}
 	each, limit := 1, most
 	if p.playing.Everything {
 		each, limit = 3, len(all)

@@ -76,7 +76,9 @@ func (p *player) route(w spec.World) {
 // make changes the cluster from one state to the next. An error that is no HarnessError is the proxier's: it does not
 // converge.
 func (p *player) make(ctx context.Context, w spec.World, from, to State) error {
-	p.now = to
+	if p.now = to; to.Life != nil {
+		p.struck = to.Life.Node
+	}
 	if err := p.makePods(ctx, w, from, to); err != nil {
 		return err
 	}

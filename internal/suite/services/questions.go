@@ -250,6 +250,14 @@ func (p *player) concerns(w spec.World, q *question) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return needed[n] != "" && !w.Features()[needed[n]] })
 }
 
+// router returns the node that routes a question's packets to an endpoint.
+func (q *question) router() string {
+	if q.to.kind == "nodeport" {
+		return q.to.via
+	}
+	return cmp.Or(q.from.Node, q.to.via)
+}
+
 // class describes what a question tells. Questions of one class differ in the sender alone, so that one of them stands
 // for all.
 func (q *question) class() string {
