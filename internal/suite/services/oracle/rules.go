@@ -135,7 +135,8 @@ func Rules() []Rule {
 		unclaimed, otherProxier, aliased, proxyMode, sharedFrontend, outsideToClusterIP, foreignFamily,
 		otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
 		externalNobody, externalNowhere, externalInside, nodePortInside, noEndpoints, terminating, duplicated,
-		hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, portProtocol, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
+		hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, portProtocol,
+		multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
 		clientKeptLocal, affinity, flowStays, tcpUndecided, flowDrains, flowMoves, flowEnds,
 	}
 }
