@@ -23,6 +23,7 @@ type agent struct {
 	instance spec.Instance
 	store    *store.Store
 	gate     <-chan struct{} // Apply is not called until it is closed; nil means no gate
+	begin    func()          // begins to apply states
 	cancel   context.CancelFunc
 	done     chan struct{}
 	gone     bool // the program has ended; used only by the caller that ends it
@@ -37,7 +38,7 @@ type agent struct {
 	changed chan struct{}
 }
 
-// startAgent starts the program on the node and begins to apply states.
+// startAgent starts the program on the node. It applies states once the caller has called begin.
 func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.Node) (*agent, error) {
 	var instance spec.Instance
 	err := withoutPanic(func() (err error) {
@@ -54,7 +55,7 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 		role: role, node: node.Name, instance: instance, store: node.Store, gate: node.EndpointsGate, cancel: cancel,
 		done: make(chan struct{}), changed: make(chan struct{}), applying: make(chan struct{}, 1),
 	}
-	go a.run(ctx)
+	a.begin = sync.OnceFunc(func() { go a.run(ctx) })
 	return a, nil
 }
 
@@ -229,6 +230,7 @@ func (a *agent) end(ctx context.Context, limit time.Duration, how string, instan
 		return nil
 	}
 	a.gone = true
+	defer a.begin() // so that its loop ends
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
 	defer cancel()
 	a.cancel()

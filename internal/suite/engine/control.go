@@ -97,6 +97,7 @@ func (c control) start(ctx context.Context, p spec.Proxier, gate <-chan struct{}
 	if err != nil {
 		return err
 	}
+	next.begin()
 	*a = next
 	return nil
 }

@@ -92,30 +92,41 @@ func equipped(ctx context.Context, c *cluster.Cluster, o Options, p spec.Proxier
 		if err := env.placeAll(ctx, f); err != nil {
 			return nil, errors.Join(err, env.close(ctx))
 		}
-	}
-	if err := env.giveZones(); err != nil {
-		return nil, errors.Join(spec.HarnessErrorf("label the nodes: %w", err), env.close(ctx))
+		if f == env.proxier {
+			if err := env.giveZones(); err != nil {
+				return nil, errors.Join(spec.HarnessErrorf("label the nodes: %w", err), env.close(ctx))
+			}
+		}
+		f.begin()
 	}
 	return env, nil
 }
 
 // placeAll starts the program of a fleet on every node, after the earlier fleets have converged for the first time. So
-// the rules of an enforcer are inserted before those of the proxier, as in a real cluster.
+// the rules of an enforcer are inserted before those of the proxier, as in a real cluster. The programs apply states
+// once the caller has called begin.
 func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 	if err := e.settle(ctx, e.Store().Snapshot().Revision); err != nil {
 		return err
 	}
-	for _, n := range e.Lab().Nodes() {
-		if !e.hasProxier(n.Name()) {
+	nodes := slices.DeleteFunc(e.Lab().Nodes(), func(n *lab.Node) bool { return !e.hasProxier(n.Name()) })
+	f.agents = make([]*agent, len(nodes))
+	errs := make([]error, len(nodes))
+	place := func(i int) { f.agents[i], errs[i] = e.place(ctx, f, nodes[i], f.program, nil) }
+	var placed sync.WaitGroup
+	for i := range nodes {
+		placed.Go(func() { place(i) })
+		if i > 0 {
 			continue
 		}
-		a, err := e.place(ctx, f, n, f.program, nil)
-		if err != nil {
-			return err
+		placed.Wait() // what programs of a cluster share is made on its first node
+		if errs[0] != nil {
+			break
 		}
-		f.agents = append(f.agents, a)
 	}
-	return nil
+	placed.Wait()
+	f.agents = slices.DeleteFunc(f.agents, func(a *agent) bool { return a == nil })
+	return errors.Join(errs...)
 }
 
 // hasProxier reports whether the node gets a proxier.

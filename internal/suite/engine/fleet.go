@@ -60,6 +60,13 @@ func (f *fleet) rules() string {
 	return "-rules.txt"
 }
 
+// begin begins to apply states on every node.
+func (f *fleet) begin() {
+	for _, a := range f.agents {
+		a.begin()
+	}
+}
+
 // wait waits until every running agent has applied the revision.
 func (f *fleet) wait(ctx context.Context, revision uint64, limit time.Duration) error {
 	for _, a := range f.agents {

@@ -111,6 +111,7 @@ func (s *Standing) Switch(ctx context.Context, p spec.Proxier) error {
 	if err := s.env.placeAll(ctx, s.env.proxier); err != nil {
 		return err
 	}
+	s.env.proxier.begin()
 	return s.env.settle(ctx, s.env.Store().Snapshot().Revision)
 }
 
