@@ -5,26 +5,38 @@ package exec
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	osexec "os/exec"
 	"strings"
 )
 
+// ruleDump is a command that prints rules of a node.
+type ruleDump struct {
+	argv []string
+	file string // in /proc/net; if it is missing or empty, there are no such rules
+}
+
 // ruleDumps are the commands that print the rules of a node: of both back ends of iptables, of nftables, IP sets and
 // IPVS.
-var ruleDumps = [][]string{
-	{"iptables-nft-save", "-c"}, {"ip6tables-nft-save", "-c"}, {"iptables-legacy-save", "-c"},
-	{"ip6tables-legacy-save", "-c"}, {"nft", "-a", "list", "ruleset"}, {"ipset", "save"}, {"ipvsadm", "-Sn"},
+var ruleDumps = []ruleDump{
+	{argv: []string{"iptables-nft-save", "-c"}}, {argv: []string{"ip6tables-nft-save", "-c"}},
+	{argv: []string{"iptables-legacy-save", "-c"}, file: "ip_tables_names"},
+	{argv: []string{"ip6tables-legacy-save", "-c"}, file: "ip6_tables_names"},
+	{argv: []string{"nft", "-a", "list", "ruleset"}}, {argv: []string{"ipset", "save"}},
+	{argv: []string{"ipvsadm", "-Sn"}, file: "ip_vs"},
 }
 
 // dumpRules writes what each of the commands prints in the node, and names those that print nothing.
 func (i *instance) dumpRules(ctx context.Context, w io.Writer) error {
 	var b bytes.Buffer
 	var empty []string
-	for _, argv := range ruleDumps {
-		line := strings.Join(argv, " ")
-		text, err := i.output(ctx, argv)
+	for _, d := range ruleDumps {
+		line := strings.Join(d.argv, " ")
+		text, err := i.dumped(ctx, d)
 		switch {
 		case err != nil:
 			fmt.Fprintf(&b, "\n# %s\n# not available: %v\n", line, err)
@@ -39,6 +51,21 @@ func (i *instance) dumpRules(ctx context.Context, w io.Writer) error {
 	}
 	_, err := b.WriteTo(w)
 	return err
+}
+
+// dumped returns the rules that a command prints. It does not start the command if there are none.
+func (i *instance) dumped(ctx context.Context, d ruleDump) (string, error) {
+	if d.file != "" {
+		var content []byte
+		err := i.node.Host.Do(func() (err error) {
+			content, err = os.ReadFile("/proc/thread-self/net/" + d.file)
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(content) == 0 {
+			return "", nil
+		}
+	}
+	return i.output(ctx, d.argv)
 }
 
 // output runs a command in the node and returns what it prints. An error is a line.

@@ -39,6 +39,12 @@ func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
 	all := &Ruleset{}
 	saved := map[[2]string]bool{}
 	for _, s := range saves {
+		if used, err := s.used(ns, frame); !used || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
 		tables, err := readSaved(ctx, ns, s.program, s.backend, s.family, frame)
 		if err != nil {
 			return nil, err
@@ -69,6 +75,24 @@ func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
 		all.IPSets = parseIPSets(text)
 	}
 	return all, all.readProc(ns)
+}
+
+// iptablesTables are the names of the tables that iptables-save prints.
+var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
+
+// used reports whether a namespace may have rules of the back end. It saves a start of a program that prints nothing.
+func (s saver) used(ns *netns.NS, frame []*Table) (used bool, err error) {
+	if s.backend == IptablesNFT {
+		return slices.ContainsFunc(frame, func(t *Table) bool {
+			return t.Family == s.family && slices.Contains(iptablesTables, t.Name)
+		}), nil
+	}
+	err = ns.Do(func() error {
+		names, err := os.ReadFile("/proc/thread-self/net/" + s.family + "_tables_names")
+		used = len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) // without the file there are no such tables
+		return nil
+	})
+	return used, err
 }
 
 // readFrame returns the tables and chains of nftables, without rules.

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/viplab/viplab/internal/files"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -31,13 +32,35 @@ type evidence struct {
 	fault       error    // why the first of them could not
 }
 
-// text writes a file for people. If a part of it is not available, the file says why.
-func (e *evidence) text(name string, write func(io.Writer) error) {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		fmt.Fprintf(&b, "\n(not complete: %v)\n", err)
+// text is a file for people.
+type text struct {
+	name  string
+	write func(io.Writer) error
+	body  bytes.Buffer
+}
+
+// make makes the content. If a part of it is not available, the content says why.
+func (t *text) make() {
+	if err := t.write(&t.body); err != nil {
+		fmt.Fprintf(&t.body, "\n(not complete: %v)\n", err)
 	}
-	e.write(name, b.Bytes())
+}
+
+// texts makes the contents of files at the same time, and writes the files in their order.
+func (e *evidence) texts(all []text) {
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(all[i].make)
+	}
+	wg.Wait()
+	for i := range all {
+		e.write(all[i].name, all[i].body.Bytes())
+	}
+}
+
+// text writes one file for people.
+func (e *evidence) text(name string, write func(io.Writer) error) {
+	e.texts([]text{{name: name, write: write}})
 }
 
 // data writes a file for programs, completely or not at all.
@@ -108,20 +131,23 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 
 // explainNodes writes what the programs have made of each node, and what they have logged.
 func (w *world) explainNodes(ctx context.Context, e *evidence) {
+	var texts []text
+	add := func(name string, write func(io.Writer) error) { texts = append(texts, text{name: name, write: write}) }
 	for _, n := range w.Lab().Nodes() {
 		for _, f := range w.env.fleets() {
 			a := f.agent(n.Name())
 			if a == nil {
 				continue
 			}
-			e.text(n.Name()+f.rules(), func(b io.Writer) error { return a.dump(ctx, b) })
+			add(n.Name()+f.rules(), func(b io.Writer) error { return a.dump(ctx, b) })
 			if l, ok := a.instance.(spec.Logged); ok {
-				e.text(n.Name()+"-"+string(f.role)+".log", l.WriteLog)
+				add(n.Name()+"-"+string(f.role)+".log", l.WriteLog)
 			}
 		}
-		e.text(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })
-		e.text(n.Name()+"-network.txt", func(b io.Writer) error { return w.dumpNetwork(ctx, b, n.NS) })
+		add(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })
+		add(n.Name()+"-network.txt", func(b io.Writer) error { return w.dumpNetwork(ctx, b, n.NS) })
 	}
+	e.texts(texts)
 }
 
 // dumpFlows writes the conntrack entries of a node: first those with an address of the scenario's Services or pods.
@@ -176,7 +202,7 @@ func (w *world) addresses() map[netip.Addr]bool {
 // own counters of a namespace.
 func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) error {
 	for _, argv := range [][]string{
-		{"ip", "-d", "address"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route"}, {"ip", "neighbour"},
+		{"ip", "-d", "address"}, {"ip", "route", "show", "table", "all"}, {"ip", "neighbour"},
 		{"nft", "-a", "list", "ruleset"}, {"ipset", "list"},
 	} {
 		fmt.Fprintf(b, "# %s\n", strings.Join(argv, " "))
