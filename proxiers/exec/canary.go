@@ -35,9 +35,11 @@ type canaries struct {
 	server *traffic.Server
 	addrs  []netip.Addr // of the server
 
-	mu     sync.Mutex
-	number int
-	alive  []*generation // the generations in use, and the newest
+	mu      sync.Mutex
+	number  int
+	alive   []*generation // the generations in use, and the newest
+	scanned uint64        // the revision up to which changed is known
+	changed uint64        // of the newest object that a program may have to program and that is no canary
 }
 
 // generation is one canary.
@@ -101,6 +103,36 @@ func (c *canaries) newest() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.number
+}
+
+// unchangedSince returns the revision since which a state has been the same, except for canaries and kinds of objects
+// that such programs do not program.
+func (c *canaries) unchangedSince(state *store.Snapshot) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if state.Revision > c.scanned {
+		events, err := c.store.EventsSince(c.scanned)
+		if err != nil { // the history no longer contains the revision
+			c.changed = state.Revision
+		}
+		for _, e := range events {
+			if e.Revision <= state.Revision && programmed(e) {
+				c.changed = e.Revision
+			}
+		}
+		c.scanned = state.Revision
+	}
+	return min(c.changed, state.Revision)
+}
+
+// programmed reports whether a program may have to program a change, which is no canary.
+func programmed(e store.Event) bool {
+	switch e.Kind {
+	case store.KindService, store.KindEndpoints, store.KindEndpointSlice, store.KindNode, store.KindNetworkPolicy:
+		return e.Object.GetNamespace() != CanaryNamespace
+	default:
+		return false
+	}
 }
 
 // make adds a generation and removes those without users, in one transaction of the store.
@@ -216,13 +248,6 @@ func (e *silentError) Error() string {
 		text += fmt.Sprintf("; it serves IP%s: if it serves no other family, judge it with --ip %d", e.only, e.only)
 	}
 	return text
-}
-
-// sameButCanaries reports whether two states are the same except for canaries. It compares only the kinds of objects
-// that such a process programs.
-func sameButCanaries(a, b *store.Snapshot) bool {
-	return a != nil && sameList(a.Services, b.Services) && sameList(a.EndpointSlices, b.EndpointSlices) &&
-		sameList(a.Nodes, b.Nodes) && sameList(a.NetworkPolicies, b.NetworkPolicies)
 }
 
 // sameList reports whether two lists hold the same objects, except for canaries. It compares pointers, because objects

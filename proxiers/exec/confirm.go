@@ -30,9 +30,9 @@ func (i *instance) wasReady() bool {
 	return i.ready
 }
 
-// confirm returns when packets have shown that the process has converged to a state, and has ended the round of work in
-// which it did.
-func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
+// confirm returns when packets have shown that the process has converged to a state, which is the same since a
+// revision, and has ended the round of work in which it did.
+func (i *instance) confirm(ctx context.Context, want *store.Snapshot, since uint64) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		limit := machine.Limit(obeyLimit)
@@ -44,7 +44,7 @@ func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 	}
 	for {
 		p, floor := i.current()
-		err := i.confirmLife(ctx, p, want, floor)
+		err := i.confirmLife(ctx, p, want, since, floor)
 		if now, _ := i.current(); now != p {
 			continue // it was restarted meanwhile: the new process has to converge
 		}
@@ -82,7 +82,8 @@ func (i *instance) late(revision uint64, err error) error {
 // for the end of the round that served it. If the process does not log its rounds, confirmLife waits for a second
 // canary, which is not served yet when the first one is: only a later round can serve it, and a round begins when the
 // one before it has ended.
-func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, floor int) error {
+func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, since uint64,
+	floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -95,7 +96,7 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 	if err := i.watches.Sent(ctx, want.Revision); err != nil {
 		return fmt.Errorf("it does not read its watches: %w", err)
 	}
-	g, _, err := i.cluster.canaries.acquire(want.Revision, floor)
+	g, _, err := i.cluster.canaries.acquire(since, floor)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 		return p.rounds.over(ctx)
 	}
 	for number, done := g.number, false; err == nil && !done; {
-		number, done, err = i.later(ctx, want.Revision, number)
+		number, done, err = i.later(ctx, since, number)
 	}
 	return err
 }
@@ -120,8 +121,8 @@ func (i *instance) inStep(want *store.Snapshot) bool {
 
 // later waits until a generation newer than number is served. It reports done = false if an existing generation was
 // already served, because the round that served number may have served it too.
-func (i *instance) later(ctx context.Context, revision uint64, number int) (_ int, done bool, err error) {
-	g, fresh, err := i.cluster.canaries.acquire(revision, number)
+func (i *instance) later(ctx context.Context, since uint64, number int) (_ int, done bool, err error) {
+	g, fresh, err := i.cluster.canaries.acquire(since, number)
 	if err != nil {
 		return 0, false, err
 	}

@@ -127,10 +127,14 @@ func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
 	if p, _ := i.current(); p.ended() {
 		return i.dead(p)
 	}
-	if i.proxier.command.Unconfirmed || sameButCanaries(i.obeyed, want) {
+	if i.proxier.command.Unconfirmed {
 		return nil
 	}
-	if err := i.confirm(ctx, want); err != nil {
+	since := i.cluster.canaries.unchangedSince(want)
+	if i.obeyed != nil && since <= i.obeyed.Revision {
+		return nil
+	}
+	if err := i.confirm(ctx, want, since); err != nil {
 		return err
 	}
 	i.obeyed = want
