@@ -127,8 +127,9 @@ func (s Shell) Unmet(ctx context.Context, step *Step) ([]string, error) {
 // Result is what became of a step.
 type Result struct {
 	Step string `json:"step"`
-	// TookMS is how long the command took, in milliseconds.
-	TookMS int64 `json:"took_ms"`
+	// TookMS is how long the command took, and SettledMS how long the lab then took to settle, in milliseconds.
+	TookMS    int64 `json:"took_ms"`
+	SettledMS int64 `json:"settled_ms"`
 	// Problems are differences from the recorded output and checks that do not hold.
 	Problems []string `json:"problems,omitempty"`
 }
@@ -137,11 +138,12 @@ type Result struct {
 func (l *Lesson) Try(ctx context.Context, s Shell, step *Step) (Result, error) {
 	began := time.Now()
 	r := Result{Step: step.ID}
-	output, err := s.Do(ctx, step.Run, io.Discard)
-	if err != nil {
+	output, err := s.Output(ctx, step.Run, io.Discard)
+	r.TookMS = time.Since(began).Milliseconds()
+	if err = errors.Join(err, s.Settle(ctx)); err != nil {
 		return r, err
 	}
-	r.TookMS = time.Since(began).Milliseconds()
+	r.SettledMS = time.Since(began).Milliseconds() - r.TookMS
 	if step.Recorded {
 		r.Problems = l.Differences(step, output)
 	}
