@@ -15,12 +15,10 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// describe adds to a report when the run began, its command and settings, and the versions of its proxiers.
+// describe adds to a report what stamp does, the shard, and the versions of its proxiers.
 func (f *conformFlags) describe(r *report.Report, o engine.Options, programs []spec.Proxier, began time.Time) error {
-	r.Date, r.Command, r.WallMS = began.UTC().Truncate(time.Second), commandLine(), time.Since(began).Milliseconds()
-	r.Settings = report.Settings{IP: f.cluster.ip, Pods: f.cluster.pods, Overlay: f.cluster.overlay,
-		Fault:    string(f.fault),
-		Enforcer: f.proxiers.enforcerName}
+	stamp(r, began, f.cluster)
+	r.Settings.Fault, r.Settings.Enforcer = string(f.fault), f.proxiers.enforcerName
 	if o.Shards > 0 {
 		whole, err := engine.Whole(o)
 		if err != nil {
@@ -32,6 +30,12 @@ func (f *conformFlags) describe(r *report.Report, o engine.Options, programs []s
 		r.SetVersion(p.Name(), f.proxiers.version(p))
 	}
 	return nil
+}
+
+// stamp adds to a report when the run began, its command, and the settings of its cluster.
+func stamp(r *report.Report, began time.Time, cluster clusterFlags) {
+	r.Date, r.Command, r.WallMS = began.UTC().Truncate(time.Second), commandLine(), time.Since(began).Milliseconds()
+	r.Settings = report.Settings{IP: cluster.ip, Pods: cluster.pods, Overlay: cluster.overlay}
 }
 
 // version returns the version of a proxier, or an empty text if it is unknown.

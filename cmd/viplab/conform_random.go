@@ -59,6 +59,7 @@ func (f *conformFlags) checkRandom() error {
 
 // runRandom judges generated cases on each proxier, and those that failed in earlier runs with the same --out before.
 func (f *conformFlags) runRandom(ctx context.Context, o engine.Options, stdout, stderr io.Writer) error {
+	programs := o.Proxiers
 	if _, err := f.enterSandbox(ctx, &o); err != nil {
 		return err
 	}
@@ -83,7 +84,10 @@ func (f *conformFlags) runRandom(ctx context.Context, o engine.Options, stdout, 
 		}
 	}
 	all := report.New(version(), kernelRelease(), note, results)
-	all.WallMS, all.Coverage = time.Since(began).Milliseconds(), coverage
+	all.Coverage = coverage
+	if err := f.describe(&all, o, programs, began); err != nil {
+		return err
+	}
 	page, err := pageOf("viplab: generated cases", nil, func(string) bool { return false })
 	if err := errors.Join(err, all.WriteJSON(o.Out), all.WriteJUnit(o.Out),
 		all.WritePageFile(filepath.Join(o.Out, "report.html"), page)); err != nil {

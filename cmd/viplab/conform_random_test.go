@@ -26,6 +26,7 @@ func TestConformJudgesGeneratedCases(t *testing.T) {
 	if err != nil || len(r.Coverage) != 1 {
 		t.Fatalf("%v: %+v", err, r.Coverage)
 	}
+	stamped(t, r)
 	if c := r.Coverage[0]; c.Cases != 8 || c.States < 8 || c.Rows < 100 || len(c.Rules) == 0 || len(c.Never) == 0 {
 		t.Errorf("coverage %+v", c)
 	}

@@ -119,6 +119,7 @@ type e2eRun struct {
 	enforcer spec.Proxier
 	cluster  engine.Options
 	known    map[string]*expect.Known // by proxier
+	versions map[string]string        // by proxier
 	builder  *os.File
 	stdout   io.Writer
 	stderr   io.Writer
@@ -130,6 +131,9 @@ func (f *e2eFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	r.stdout, r.stderr = stdout, stderr
+	for _, p := range r.programs {
+		r.versions[p.Name()] = f.proxiers.version(p)
+	}
 	if !sandbox.Inside() {
 		if err := r.suite.Build(ctx, stderr, live.Programs()...); err != nil {
 			return err
@@ -172,7 +176,7 @@ func silenceKlog() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 
 // plan checks all flags and reports every mistake at once.
 func (f *e2eFlags) plan() (r *e2eRun, focus, skip *regexp.Regexp, err error) {
-	r = &e2eRun{flags: f, suite: e2e.Suite{Version: f.version}}
+	r = &e2eRun{flags: f, suite: e2e.Suite{Version: f.version}, versions: map[string]string{}}
 	var errs [10]error
 	r.programs, errs[0] = f.proxiers.proxiers()
 	r.enforcer, errs[1] = f.proxiers.enforcer()
@@ -254,7 +258,7 @@ func (r *e2eRun) judge(ctx context.Context) error {
 			return err
 		}
 	}
-	code, err := r.report(results, time.Since(began))
+	code, err := r.report(results, began)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (p *e2eProgress) listen(r spec.Result) {
 }
 
 // report prints and writes the results, and returns the exit code.
-func (r *e2eRun) report(results []spec.Result, took time.Duration) (code int, err error) {
+func (r *e2eRun) report(results []spec.Result, began time.Time) (code int, err error) {
 	slices.SortStableFunc(results, func(a, b spec.Result) int {
 		return strings.Compare(a.Scenario.Group, b.Scenario.Group)
 	})
@@ -49,7 +49,11 @@ func (r *e2eRun) report(results []spec.Result, took time.Duration) (code int, er
 		note += ", enforcer " + r.enforcer.Name()
 	}
 	all := report.New(version(), kernelRelease(), note, results)
-	all.WallMS = took.Milliseconds()
+	stamp(&all, began, r.flags.cluster)
+	all.Settings.Fault, all.Settings.Enforcer = string(r.flags.fault), r.flags.proxiers.enforcerName
+	for name, version := range r.versions {
+		all.SetVersion(name, version)
+	}
 	style := report.Style{Colour: colours(r.stdout), Out: r.flags.out}
 	if err := writeReport(all, r.page(results), r.flags.out, r.stdout, style, ""); err != nil {
 		return 0, err

@@ -238,6 +238,7 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.outcome {
 		r.stdout = io.Discard
 	}
+	began := time.Now()
 	var results []spec.Result
 	for _, e := range r.enforcers {
 		judged, err := r.judge(ctx, e)
@@ -248,6 +249,13 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	note := fmt.Sprintf("%s pods, overlay %s, %s", r.options.PodNetwork, r.options.Overlay, r.options.Stack)
 	all := report.New(version(), kernelRelease(), note, results)
+	stamp(&all, began, f.cluster)
+	all.Settings.Fault = f.fault
+	for _, e := range r.enforcers {
+		if f.exec == "" {
+			all.SetVersion(e.Name(), version())
+		}
+	}
 	if f.outcome {
 		outcome := prove.Outcome{Results: all.Results, Touched: touched(), Refused: r.refused}
 		return json.NewEncoder(stdout).Encode(outcome)

@@ -54,6 +54,15 @@ func TestNetpolJudgesAManifest(t *testing.T) {
 		r.Results[0].Proxier != "policy-nftables" {
 		t.Errorf("%v: %+v", err, r.Results)
 	}
+	stamped(t, r)
+}
+
+// stamped checks that a report says when, how and on what it was made: viplab site needs it.
+func stamped(t *testing.T, r report.Report) {
+	t.Helper()
+	if r.Date.IsZero() || r.Command == "" || r.Settings.IP == "" || r.Proxiers[0].Version == "" {
+		t.Errorf("date %s, command %q, settings %+v, proxiers %+v", r.Date, r.Command, r.Settings, r.Proxiers)
+	}
 }
 
 // A file must not require what the API does not promise. The policy blocks all of x/a; the file says that 80/TCP stays
