@@ -70,7 +70,7 @@ func add(args *skel.CmdArgs) error {
 	}
 	defer pod.Close()
 	if err := connect(hostDevice(args), args.IfName, pod, ips); err != nil {
-		del(args) // as the specification asks for after an error; that error is the one to report
+		_ = del(args) // as the specification asks for after an error; that error is the one to report
 		return err
 	}
 	inPod := &current.Interface{Name: args.IfName, Sandbox: args.Netns}
