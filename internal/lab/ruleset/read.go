@@ -54,13 +54,19 @@ func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
 		}
 		all.Tables = append(all.Tables, slices.DeleteFunc(tables, (*Table).idle)...)
 	}
-	for _, t := range frame {
-		if saved[[2]string{t.Family, t.Name}] {
-			continue
+	lists := [][]string{{"ruleset"}}
+	if len(saved) > 0 { // nft cannot print all rules of iptables
+		lists = nil
+		for _, t := range frame {
+			if !saved[[2]string{t.Family, t.Name}] {
+				lists = append(lists, []string{"table", t.Family, t.Name})
+			}
 		}
-		text, err := output(ctx, ns, "nft", "-a", "-y", "list", "table", t.Family, t.Name)
+	}
+	for _, what := range lists {
+		text, err := output(ctx, ns, append([]string{"nft", "-a", "-y", "list"}, what...)...)
 		if err != nil && strings.Contains(err.Error(), "No such file") {
-			continue // its owner has just removed it
+			continue // the table's owner has just removed it
 		}
 		if err != nil {
 			return nil, err
