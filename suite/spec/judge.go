@@ -166,15 +166,17 @@ func (r Row) judgeAll(seen []Observation) []string {
 	if counts := answers(seen); r.Sticky && len(counts) > 1 {
 		wrong = append(wrong, "not one server but several answered: "+tally(counts))
 	}
-	if r.Uneven(seen) {
+	if r.Uneven(seen, FalseAlarm) {
 		wrong = append(wrong, "not evenly spread: "+tally(r.spread(seen)))
 	}
 	return wrong
 }
 
-// Uneven reports whether the row wants an even spread that the observations of all its probes do not show. Chance does
-// that to one of a million fair draws.
-func (r Row) Uneven(seen []Observation) bool { return r.Even && !evenly(r.spread(seen), r.shares()) }
+// Uneven reports whether the row wants an even spread that the observations of all its probes do not show. A fair draw
+// counts as uneven with a chance of falseAlarm, which is between 0 and 1.
+func (r Row) Uneven(seen []Observation, falseAlarm float64) bool {
+	return r.Even && !evenly(r.spread(seen), r.shares(), falseAlarm)
+}
 
 // spread counts the answers of each server, and the probes without one if the row allows that.
 func (r Row) spread(seen []Observation) map[string]int {

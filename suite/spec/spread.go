@@ -4,14 +4,14 @@ package spec
 
 import "math"
 
-// falseAlarm is the chance that a fair draw counts as uneven: one in a million. Sticky misses a violation as rarely.
-const falseAlarm = 1e-6
+// FalseAlarm is the chance that a fair draw counts as uneven: one in a million. Sticky misses a violation as rarely.
+const FalseAlarm = 1e-6
 
 // leastDraws returns the least number of connections with which the test detects a server that gets no share: so many
 // that a fair draw almost never leaves one out. For two servers it is 22, for three 39, for seven 107.
 func leastDraws(servers int) int {
 	n := 1
-	for !tooFew(0, n, servers) && servers > 1 {
+	for !tooFew(0, n, servers, FalseAlarm) && servers > 1 {
 		n++
 	}
 	return n
@@ -21,7 +21,7 @@ func leastDraws(servers int) int {
 // servers it is 21, for three 14, for four 11.
 func leastRepeats(servers int) int {
 	n := 1
-	for chance := 1.0; chance >= falseAlarm && servers > 1; n++ {
+	for chance := 1.0; chance >= FalseAlarm && servers > 1; n++ {
 		chance /= float64(servers)
 	}
 	return n
@@ -30,24 +30,25 @@ func leastRepeats(servers int) int {
 // evenly reports whether the counts can result from fair draws over the servers. It is an exact test: under a fair draw
 // the count of each server is binomial. Each count is compared with its exact tail probability, and the allowed false
 // alarms are divided over the 2n tails (Bonferroni). A strict rotation passes as well: it is more even than chance.
-func evenly(counts map[string]int, servers []string) bool {
+func evenly(counts map[string]int, servers []string, falseAlarm float64) bool {
 	total := 0
 	for _, n := range counts {
 		total += n
 	}
 	for _, s := range servers {
-		if tooFew(counts[s], total, len(servers)) || tooMany(counts[s], total, len(servers)) {
+		if tooFew(counts[s], total, len(servers), falseAlarm) ||
+			tooMany(counts[s], total, len(servers), falseAlarm) {
 			return false
 		}
 	}
 	return true
 }
 
-func tooFew(count, total, servers int) bool {
+func tooFew(count, total, servers int, falseAlarm float64) bool {
 	return lowerTail(count, total, 1/float64(servers)) < falseAlarm/float64(2*servers)
 }
 
-func tooMany(count, total, servers int) bool {
+func tooMany(count, total, servers int, falseAlarm float64) bool {
 	return upperTail(count, total, 1/float64(servers)) < falseAlarm/float64(2*servers)
 }
 

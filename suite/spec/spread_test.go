@@ -6,7 +6,10 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"github.com/viplab/viplab/lab/traffic"
 )
 
 // The tails are compared with sums of exact fractions.
@@ -55,11 +58,11 @@ func TestEvenlyAcceptsFairDrawsAndRotation(t *testing.T) {
 		for range 600 {
 			counts[servers[random.IntN(3)]]++
 		}
-		if !evenly(counts, servers) {
+		if !evenly(counts, servers, FalseAlarm) {
 			t.Fatalf("fair draws are blamed: %v", counts)
 		}
 	}
-	if !evenly(map[string]int{"a": 200, "b": 200, "c": 200}, servers) {
+	if !evenly(map[string]int{"a": 200, "b": 200, "c": 200}, servers, FalseAlarm) {
 		t.Error("a strict rotation is blamed")
 	}
 }
@@ -82,7 +85,7 @@ func TestLeastDraws(t *testing.T) {
 		for i := range want {
 			counts[r.Servers[i%(n-1)]]++
 		}
-		if evenly(counts, r.Servers) {
+		if evenly(counts, r.Servers, FalseAlarm) {
 			t.Errorf("%d connections to all but one of %d servers pass as even: %v", want, n, counts)
 		}
 	}
@@ -108,8 +111,20 @@ func TestEvenlyBlamesUnfairDraws(t *testing.T) {
 		"the local one has half of everything": {map[string]int{"a": 700, "b": 117, "c": 117, "d": 117, "e": 117, "f": 116,
 			"g": 116}, []string{"a", "b", "c", "d", "e", "f", "g"}},
 	} {
-		if evenly(c.counts, c.servers) {
+		if evenly(c.counts, c.servers, FalseAlarm) {
 			t.Errorf("%s: %v passes as even", name, c.counts)
+		}
+	}
+}
+
+// The smaller the chance of a false alarm, the more uneven a draw must be.
+func TestUnevenByChance(t *testing.T) {
+	r := Row{Servers: []string{"a", "b"}, Even: true, Want: Reply}
+	for n, beyondDoubt := range map[int]bool{22: false, 200: true} {
+		seen := slices.Repeat([]Observation{{Answer: traffic.Answer{Outcome: traffic.Reply, Greeting: traffic.Greeting{Server: "a"}}}}, n)
+		if !r.Uneven(seen, FalseAlarm) || r.Uneven(seen, 1e-12) != beyondDoubt {
+			t.Errorf("%d of %d answers by a: uneven %t, and with a chance of 1e-12 %t", n, n, r.Uneven(seen, FalseAlarm),
+				r.Uneven(seen, 1e-12))
 		}
 	}
 }

@@ -17,12 +17,15 @@ import (
 // draws does not matter.
 const lane = 50
 
+// beyondDoubt is the chance of a draw that is so uneven that another one is not needed.
+const beyondDoubt = 1e-12
+
 // probeRow sends the probes of a row in one family. If new connections are not spread as the row wants, it sends as
 // many again and returns all observations: a catalogue has so many rows that chance makes one of them uneven in one of
 // some thousand runs. Twice as many draws of a fair proxier are even then with a chance of 99%.
 func (p *prober) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
 	seen, err := p.volley(ctx, row, family)
-	if err != nil || row.Conn != "" || !row.Uneven(seen) {
+	if err != nil || row.Conn != "" || !row.Uneven(seen, spec.FalseAlarm) || row.Uneven(seen, beyondDoubt) {
 		return seen, err
 	}
 	more, err := p.volley(ctx, row, family)
