@@ -176,6 +176,20 @@ func (n *NS) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
+// ProcNet returns the content of a file of /proc/net, such as "snmp", as the namespace sees it. It returns "" if the
+// kernel has no such file, as without the module that makes it.
+func (n *NS) ProcNet(name string) (string, error) {
+	var text []byte
+	err := n.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/" + name)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s: %w", n.name, err)
+	}
+	return string(text), nil
+}
+
 // Sysctl returns the value of a sysctl. A key is separated by dots, "net.ipv4.ip_forward", or by slashes if a name has
 // a dot, "net/ipv4/conf/eth0.5/forwarding".
 func (n *NS) Sysctl(key string) (string, error) {

@@ -5,13 +5,12 @@ package exec
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	osexec "os/exec"
 	"strings"
+
+	"github.com/viplab/viplab/internal/lab/iptablessave"
 )
 
 // ruleDump is a command that prints rules of a node.
@@ -24,8 +23,8 @@ type ruleDump struct {
 // IPVS.
 var ruleDumps = []ruleDump{
 	{argv: []string{"iptables-nft-save", "-c"}}, {argv: []string{"ip6tables-nft-save", "-c"}},
-	{argv: []string{"iptables-legacy-save", "-c"}, file: "ip_tables_names"},
-	{argv: []string{"ip6tables-legacy-save", "-c"}, file: "ip6_tables_names"},
+	{argv: []string{"iptables-legacy-save", "-c"}, file: iptablessave.LegacyTables("ip")},
+	{argv: []string{"ip6tables-legacy-save", "-c"}, file: iptablessave.LegacyTables("ip6")},
 	{argv: []string{"nft", "-a", "list", "ruleset"}}, {argv: []string{"ipset", "save"}},
 	{argv: []string{"ipvsadm", "-Sn"}, file: "ip_vs"},
 }
@@ -56,12 +55,7 @@ func (i *instance) dumpRules(ctx context.Context, w io.Writer) error {
 // dumped returns the rules that a command prints. It does not start the command if there are none.
 func (i *instance) dumped(ctx context.Context, d ruleDump) (string, error) {
 	if d.file != "" {
-		var content []byte
-		err := i.node.Host.Do(func() (err error) {
-			content, err = os.ReadFile("/proc/thread-self/net/" + d.file)
-			return err
-		})
-		if errors.Is(err, fs.ErrNotExist) || err == nil && len(content) == 0 {
+		if text, err := i.node.Host.ProcNet(d.file); err == nil && text == "" {
 			return "", nil
 		}
 	}

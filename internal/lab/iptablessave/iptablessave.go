@@ -29,6 +29,14 @@ func Read[T string | []byte](ctx context.Context, save func() (T, error)) (T, er
 // setGone matches the error about a set that was removed (get_set_byid in libxt_set.h of iptables).
 var setGone = regexp.MustCompile(`Set with index \d+ in kernel doesn't exist`)
 
+// IsTable reports whether iptables has a table of that name.
+func IsTable(name string) bool {
+	return slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, name)
+}
+
+// LegacyTables is the file of /proc/net that names the tables of iptables-legacy in a family, "ip" or "ip6".
+func LegacyTables(family string) string { return family + "_tables_names" }
+
 // Line is a chain or a rule of a table.
 type Line struct {
 	Table, Chain string

@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -39,10 +37,7 @@ func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
 	all := &Ruleset{}
 	saved := map[[2]string]bool{}
 	for _, s := range saves {
-		if used, err := s.used(ns, frame); !used || err != nil {
-			if err != nil {
-				return nil, err
-			}
+		if !s.used(ns, frame) {
 			continue
 		}
 		tables, err := readSaved(ctx, ns, s.program, s.backend, s.family, frame)
@@ -83,22 +78,15 @@ func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
 	return all, all.readProc(ns)
 }
 
-// iptablesTables are the names of the tables that iptables-save prints.
-var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
-
-// used reports whether a namespace may have rules of the back end. It saves a start of a program that prints nothing.
-func (s saver) used(ns *netns.NS, frame []*Table) (used bool, err error) {
+// used reports whether a namespace may have rules of the back end. It saves the start of a program that prints nothing.
+func (s saver) used(ns *netns.NS, frame []*Table) bool {
 	if s.backend == IptablesNFT {
 		return slices.ContainsFunc(frame, func(t *Table) bool {
-			return t.Family == s.family && slices.Contains(iptablesTables, t.Name)
-		}), nil
+			return t.Family == s.family && iptablessave.IsTable(t.Name)
+		})
 	}
-	err = ns.Do(func() error {
-		names, err := os.ReadFile("/proc/thread-self/net/" + s.family + "_tables_names")
-		used = len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) // without the file there are no such tables
-		return nil
-	})
-	return used, err
+	names, err := ns.ProcNet(iptablessave.LegacyTables(s.family))
+	return names != "" || err != nil
 }
 
 // readFrame returns the tables and chains of nftables, without rules.
@@ -138,19 +126,14 @@ func (t *Table) idle() bool {
 // readProc reads the files of /proc/net.
 func (r *Ruleset) readProc(ns *netns.NS) error {
 	files := map[string]string{}
-	err := ns.Do(func() error {
-		for _, name := range []string{"ip_vs", "tcp", "tcp6", "udp", "udp6"} {
-			text, err := os.ReadFile("/proc/thread-self/net/" + name)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel may lack IPVS
-				return err
-			}
-			files[name] = string(text)
+	for _, name := range []string{"ip_vs", "tcp", "tcp6", "udp", "udp6"} { // a kernel may lack IPVS
+		text, err := ns.ProcNet(name)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", ns.Name(), err)
+		files[name] = text
 	}
+	var err error
 	if r.Servers, err = parseServers(files["ip_vs"]); err != nil {
 		return fmt.Errorf("%s: %w", ns.Name(), err)
 	}

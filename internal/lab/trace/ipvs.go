@@ -4,11 +4,8 @@ package trace
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 
@@ -28,16 +25,9 @@ func (c connection) String() string {
 }
 
 // connections returns the connections of IPVS in a namespace, none on kernels without it.
-func connections(ns *netns.NS) (all []connection, err error) {
-	err = ns.Do(func() error {
-		text, err := os.ReadFile("/proc/thread-self/net/ip_vs_conn")
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		all = parseConnections(string(text))
-		return err
-	})
-	return all, err
+func connections(ns *netns.NS) ([]connection, error) {
+	text, err := ns.ProcNet("ip_vs_conn")
+	return parseConnections(text), err
 }
 
 // parseConnections reads /proc/net/ip_vs_conn (ip_vs_conn_seq_show in the kernel's net/netfilter/ipvs/ip_vs_conn.c). It

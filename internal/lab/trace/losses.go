@@ -3,9 +3,6 @@
 package trace
 
 import (
-	"errors"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
@@ -42,17 +39,14 @@ var reasons = []struct{ counter, why string }{
 // counters reads the counters of a namespace.
 func counters(ns *netns.NS) (map[string]uint64, error) {
 	all := map[string]uint64{}
-	err := ns.Do(func() error {
-		for _, name := range []string{"snmp", "netstat", "snmp6"} {
-			text, err := os.ReadFile("/proc/thread-self/net/" + name)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel may lack IPv6
-				return err
-			}
-			addCounters(all, string(text))
+	for _, name := range []string{"snmp", "netstat", "snmp6"} { // a kernel may lack IPv6
+		text, err := ns.ProcNet(name)
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	return all, err
+		addCounters(all, text)
+	}
+	return all, nil
 }
 
 // addCounters reads lines with a name and a number, and pairs of lines with names and numbers behind "Group:".

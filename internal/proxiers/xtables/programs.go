@@ -5,9 +5,7 @@ package xtables
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,7 +62,7 @@ func Find(ns *netns.NS, b Backend, f lab.Family, dir string) (*Programs, error) 
 // Save reads all tables in one go. If there is no table, it starts no program.
 func (p *Programs) Save(ctx context.Context) (Tables, error) {
 	names, err := p.tables()
-	if err == nil && !slices.ContainsFunc(names, isTable) {
+	if err == nil && !slices.ContainsFunc(names, iptablessave.IsTable) {
 		return Tables{}, nil
 	}
 	out, err := p.read(ctx)
@@ -79,24 +77,12 @@ func (p *Programs) tables() ([]string, error) {
 	if p.backend == NFTables {
 		return nft.Tables(p.ns, p.family)
 	}
-	file := "/proc/thread-self/net/ip_tables_names"
+	file := iptablessave.LegacyTables("ip")
 	if p.family == lab.V6 {
-		file = "/proc/thread-self/net/ip6_tables_names"
+		file = iptablessave.LegacyTables("ip6")
 	}
-	var names []byte
-	err := p.ns.Do(func() (err error) {
-		names, err = os.ReadFile(file)
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) { // the kernel module that holds tables is not loaded
-		return nil, nil
-	}
-	return strings.Fields(string(names)), err
-}
-
-// isTable reports whether iptables has a table of that name.
-func isTable(name string) bool {
-	return slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, name)
+	names, err := p.ns.ProcNet(file) // empty if the kernel module that holds tables is not loaded
+	return strings.Fields(names), err
 }
 
 // SaveText reads tables as the program prints them.

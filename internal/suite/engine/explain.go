@@ -6,12 +6,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -212,19 +209,16 @@ func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) erro
 		}
 		fmt.Fprintln(b, text)
 	}
-	return ns.Do(func() error {
-		for _, name := range []string{"ip_vs", "ip_vs_conn", "snmp", "netstat", "stat/nf_conntrack"} {
-			text, err := os.ReadFile("/proc/thread-self/net/" + name)
-			if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "ip_vs") {
-				continue // requires a loaded module
-			}
-			if err != nil {
-				return err
-			}
+	for _, name := range []string{"ip_vs", "ip_vs_conn", "snmp", "netstat", "stat/nf_conntrack"} {
+		text, err := ns.ProcNet(name)
+		if err != nil {
+			return err
+		}
+		if text != "" { // the kernel may lack IPVS
 			fmt.Fprintf(b, "# /proc/net/%s\n%s\n", name, text)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (w *world) dumpCluster(b io.Writer) error {
