@@ -230,10 +230,10 @@ func (a *agent) end(ctx context.Context, limit time.Duration, how string, instan
 		return nil
 	}
 	a.gone = true
-	defer a.begin() // so that its loop ends
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
 	defer cancel()
 	a.cancel()
+	a.begin() // a loop that has not begun ends at once
 	ended := make(chan error, 1)
 	go func() {
 		<-a.done

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/machine"
@@ -110,23 +111,24 @@ func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 		return err
 	}
 	nodes := slices.DeleteFunc(e.Lab().Nodes(), func(n *lab.Node) bool { return !e.hasProxier(n.Name()) })
-	f.agents = make([]*agent, len(nodes))
-	errs := make([]error, len(nodes))
-	place := func(i int) { f.agents[i], errs[i] = e.place(ctx, f, nodes[i], f.program, nil) }
-	var placed sync.WaitGroup
-	for i := range nodes {
-		placed.Go(func() { place(i) })
-		if i > 0 {
-			continue
-		}
-		placed.Wait() // what programs of a cluster share is made on its first node
-		if errs[0] != nil {
-			break
-		}
+	if len(nodes) == 0 {
+		return nil
 	}
-	placed.Wait()
+	f.agents = make([]*agent, len(nodes))
+	place := func(i int) (err error) {
+		f.agents[i], err = e.place(ctx, f, nodes[i], f.program, nil)
+		return err
+	}
+	err := place(0) // what the programs of a cluster share is made on its first node
+	if err == nil {
+		var others errgroup.Group
+		for i := 1; i < len(nodes); i++ {
+			others.Go(func() error { return place(i) })
+		}
+		err = others.Wait()
+	}
 	f.agents = slices.DeleteFunc(f.agents, func(a *agent) bool { return a == nil })
-	return errors.Join(errs...)
+	return err
 }
 
 // hasProxier reports whether the node gets a proxier.

@@ -78,12 +78,19 @@ func (i *badInstance) Stop(ctx context.Context) error {
 
 func TestAProxierThatMisbehavesFails(t *testing.T) {
 	forever := make(chan struct{})
+	var started atomic.Int64
 	for _, c := range []struct {
 		bad   bad
 		want  string
 		close string // the error of removing the cluster
 	}{
 		{bad{name: "cannot-start", start: func() error { return errors.New("no such program") }}, "no such program", ""},
+		{bad{name: "cannot-start-twice", start: func() error {
+			if started.Add(1) > 1 {
+				return errors.New("the port is in use")
+			}
+			return nil
+		}}, "the port is in use", ""},
 		{bad{name: "panics-at-the-start", start: func() error { panic("index out of range") }}, "index out of range", ""},
 		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }},
 			"index out of range", ""},
@@ -110,6 +117,9 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 			}
 			if r := results["sound-one"]; r.Verdict != spec.Fail || !strings.Contains(r.Reason, c.want) {
 				t.Errorf("sound-one: %s (%s), want fail with %q", r.Verdict, r.Reason, c.want)
+			}
+			if r := results["sound-one"]; c.close == "" && strings.Contains(r.Reason, "not done") {
+				t.Errorf("sound-one: %s: the programs that had started did not end", r.Reason)
 			}
 			if r := results["sound-two"]; r.Cause != spec.NotRun || !strings.Contains(r.Reason, "as sound-one shows") {
 				t.Errorf("sound-two: %s (%s), want it not run", r.Verdict, r.Reason)
