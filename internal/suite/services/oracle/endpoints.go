@@ -216,7 +216,8 @@ func (s *State) hinted(c claim, all []endpoint, node string) (near []endpoint, e
 // agreed reports whether all slices that list the endpoint say the same of its hints and readiness.
 func (e endpoint) agreed() bool {
 	return e.always(func(c condition) bool {
-		return c.ready == e.said[0].ready && slices.Equal(c.zones, e.said[0].zones) && slices.Equal(c.nodes, e.said[0].nodes)
+		first := e.said[0]
+		return c.ready == first.ready && slices.Equal(c.zones, first.zones) && slices.Equal(c.nodes, first.nodes)
 	})
 }
 
