@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/iptablessave"
+	"github.com/viplab/viplab/internal/lab/program"
 )
 
 // ruleDump is a command that prints rules of a node.
@@ -64,11 +65,6 @@ func (i *instance) dumped(ctx context.Context, d ruleDump) (string, error) {
 
 // output runs a command in the node and returns what it prints. An error is a line.
 func (i *instance) output(ctx context.Context, argv []string) (string, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := osexec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := i.node.Host.Run(cmd); err != nil {
-		return "", fmt.Errorf("%w: %s", err, strings.Join(strings.Fields(stderr.String()), " "))
-	}
-	return strings.TrimSpace(stdout.String()), nil
+	text, err := program.Output(osexec.CommandContext(ctx, argv[0], argv[1:]...), i.node.Host.Run)
+	return strings.TrimSpace(text), err
 }

@@ -3,7 +3,6 @@
 package ruleset
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/iptablessave"
+	"github.com/viplab/viplab/internal/lab/program"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -149,16 +149,12 @@ func (r *Ruleset) readProc(ns *netns.NS) error {
 
 // output returns what a program prints on a node. A program that this machine lacks prints nothing.
 func output(ctx context.Context, ns *netns.NS, argv ...string) (string, error) {
-	var out, complaint bytes.Buffer
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := ns.Run(cmd)
+	text, err := program.Output(exec.CommandContext(ctx, argv[0], argv[1:]...), ns.Run)
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", nil
 	}
 	if err != nil && !strings.Contains(argv[0], "legacy") { // a kernel may lack the legacy tables
-		return "", fmt.Errorf("%s: %s: %w: %s", ns.Name(), strings.Join(argv, " "), err,
-			bytes.TrimSpace(complaint.Bytes()))
+		return "", fmt.Errorf("%s: %s: %w", ns.Name(), strings.Join(argv, " "), err)
 	}
-	return out.String(), nil
+	return text, nil
 }

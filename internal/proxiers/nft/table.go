@@ -4,7 +4,6 @@
 package nft
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/lab/program"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
@@ -98,17 +98,15 @@ func (t *Table) Holdings(ctx context.Context) (map[string][]string, error) {
 
 // Text returns the table as nft prints it, empty if there is none.
 func (t *Table) Text(ctx context.Context) ([]byte, error) {
-	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "nft", "list", "table", string(t.family), t.name)
-	cmd.Stdout, cmd.Stderr = &out, &stderr
-	if err := t.NS.Run(cmd); err != nil {
+	text, err := program.Output(cmd, t.NS.Run)
+	if err != nil {
 		if holdings, listErr := t.Holdings(ctx); listErr == nil && holdings == nil {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("%s: %s: %w: %s", t.NS.Name(), strings.Join(cmd.Args, " "), err,
-			strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("%s: %s: %w", t.NS.Name(), strings.Join(cmd.Args, " "), err)
 	}
-	return out.Bytes(), nil
+	return []byte(text), nil
 }
 
 // complaint returns the beginning of an error of nft, which may quote a line for each of thousands of commands.

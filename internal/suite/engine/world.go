@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/netip"
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/viplab/viplab/internal/lab/program"
 	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -150,17 +150,14 @@ func (w *world) Run(ctx context.Context, host string, argv ...string) (string, e
 	if err != nil {
 		return "", err
 	}
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	run := h.Run
 	if w.Lab().Pod(w.podName(host)) != nil {
 		namespace, name, _ := strings.Cut(w.podName(host), "/")
 		run = func(cmd *exec.Cmd) error { return w.env.Run(namespace, name, cmd) }
 	}
-	if err := run(cmd); err != nil {
-		said := bytes.TrimSpace(stderr.Bytes())
-		return "", spec.HarnessErrorf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, said)
+	text, err := program.Output(exec.CommandContext(ctx, argv[0], argv[1:]...), run)
+	if err != nil {
+		return "", spec.HarnessErrorf("%s: %s: %w", host, strings.Join(argv, " "), err)
 	}
-	return stdout.String(), nil
+	return text, nil
 }
