@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/trace"
@@ -33,6 +34,14 @@ func (p *probed) alone() spec.Row {
 	row := p.row
 	row.Times, row.Even, row.Sticky = 1, false, false
 	return row
+}
+
+// failsAlone reports whether a probe of the row has failed by itself, not only all of them together.
+func (p *probed) failsAlone(facts spec.Facts) bool {
+	row := p.alone()
+	return slices.ContainsFunc(p.seen, func(o spec.Observation) bool {
+		return len(row.Judge([]spec.Observation{o}, facts)) > 0
+	})
 }
 
 // title says which probe was sent again, and what came of it.

@@ -17,7 +17,7 @@ import (
 // draws does not matter.
 const lane = 50
 
-// beyondDoubt is the chance of a draw that is so uneven that another one is not needed.
+// beyondDoubt is the chance of a draw that is so uneven that no more probes are needed.
 const beyondDoubt = 1e-12
 
 // probeRow sends the probes of a row in one family. If new connections are not spread as the row wants, it sends as
@@ -88,5 +88,8 @@ func (s *sending) note(o spec.Observation, err error) {
 	s.seen = append(s.seen, o)
 	if !s.row.Want.Allows(o.Outcome) {
 		s.unwanted++
+	}
+	if len(s.seen)%lane == 0 && s.row.Conn == "" && s.row.Uneven(s.seen, beyondDoubt) {
+		s.left = 0
 	}
 }

@@ -159,9 +159,13 @@ func (w *world) traceTogether(ctx context.Context, network trace.Lab, k traceKin
 	return err
 }
 
-// repeat sends a probe of a row once more. Of a row with many probes it sends some until one fails.
+// repeat sends a probe of a row once more. It sends probes until one fails if only some of the row's have failed.
 func (w *world) repeat(ctx context.Context, t *rowTrace, facts spec.Facts) error {
-	for range min(t.of.row.Count(), traceTries) {
+	tries := min(t.of.row.Count(), traceTries)
+	if !t.of.failsAlone(facts) {
+		tries = 1 // no probe can fail if all that the row wants of one has held
+	}
+	for range tries {
 		t.seen = spec.Observation{Family: t.of.family, To: t.probe.To}
 		var err error
 		if t.seen.Answer, err = w.again(ctx, t); err != nil {
