@@ -58,6 +58,9 @@ func makeSite(stdout io.Writer, paths []string, out string) error {
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
 	for _, r := range s.Runs {
 		if err := copyFiles(report.Part{Path: r.Path, Report: r.Report}, r.Folder(out)); err != nil {
 			return err

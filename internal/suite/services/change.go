@@ -179,8 +179,9 @@ func rewrite(g *generator, s *State) string {
 	if j < 0 {
 		return ""
 	}
-	ports, labels := x.Ports, x.Labels
+	ports, labels, addresses := x.Ports, x.Labels, x.AddressType
 	*x = *g.slice(*s, s.Services[j], x.Name)
+	x.AddressType = addresses // which the API never changes
 	if x.Labels = labels; g.Chance(2) {
 		x.Ports = ports
 	}

@@ -4,6 +4,7 @@ package services
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -118,6 +119,9 @@ func (g *generator) slice(s State, svc *corev1.Service, name string) *discoveryv
 		TypeMeta:   metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: g.owner(s, svc)},
 	}
+	if g.Chance(30) {
+		out.AddressType = discoveryv1.AddressTypeFQDN
+	}
 	for _, p := range svc.Spec.Ports {
 		if g.Chance(5) {
 			continue
@@ -129,6 +133,9 @@ func (g *generator) slice(s State, svc *corev1.Service, name string) *discoveryv
 		}
 		if p.Protocol == corev1.ProtocolTCP && g.Chance(2) {
 			port.Protocol = nil
+		}
+		if g.Chance(50) {
+			port.Port = nil
 		}
 		out.Ports = append(out.Ports, port)
 	}
@@ -177,18 +184,37 @@ func (g *generator) endpoint(p *corev1.Pod, hints int) discoveryv1.Endpoint {
 	if g.Chance(15) {
 		e.Addresses = append(e.Addresses, "c1")
 	}
-	zone := map[bool]string{true: "east", false: "west"}[p.Spec.NodeName == "n1"]
-	if hints == 0 || hints == 2 && g.Chance(2) {
-		e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: dice.OneOf(g.Dice, zone, zone, "east",
-			"west", "north")}}}
-	}
-	if hints == 1 || hints == 2 && g.Chance(4) {
-		if e.Hints == nil {
-			e.Hints = &discoveryv1.EndpointHints{}
-		}
-		e.Hints.ForNodes = []discoveryv1.ForNode{{Name: dice.OneOf(g.Dice, p.Spec.NodeName, p.Spec.NodeName, "n1", "n3")}}
-	}
+	e.Hints = g.hints(p.Spec.NodeName, hints == 0 || hints == 2 && g.Chance(2), hints == 1 || hints == 2 && g.Chance(4))
 	return e
+}
+
+// hints returns hints for an endpoint on a node, mostly for its own zone or node alone. It returns nil if there are none.
+func (g *generator) hints(node string, forZones, forNodes bool) *discoveryv1.EndpointHints {
+	if !forZones && !forNodes {
+		return nil
+	}
+	h := &discoveryv1.EndpointHints{}
+	if forZones {
+		zone := map[bool]string{true: "east", false: "west"}[node == "n1"]
+		for _, name := range g.oneOrTwo(zone, zone, "east", "west", "north") {
+			h.ForZones = append(h.ForZones, discoveryv1.ForZone{Name: name})
+		}
+	}
+	if forNodes {
+		for _, name := range g.oneOrTwo(node, node, "n1", "n3") {
+			h.ForNodes = append(h.ForNodes, discoveryv1.ForNode{Name: name})
+		}
+	}
+	return h
+}
+
+// oneOrTwo returns one of the names, or two different ones.
+func (g *generator) oneOrTwo(names ...string) []string {
+	out := []string{dice.OneOf(g.Dice, names...), dice.OneOf(g.Dice, names...)}
+	if !g.Chance(4) {
+		out = out[:1]
+	}
+	return slices.Compact(out)
 }
 
 func maybe(d dice.Dice) *bool { return dice.OneOf(d, nil, ptr.To(true), ptr.To(false)) }

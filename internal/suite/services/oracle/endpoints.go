@@ -65,6 +65,15 @@ func (s *State) endpoints(c claim, family corev1.IPFamily) []endpoint {
 	return all
 }
 
+// unrestricted reports whether a slice has the claimed port without a number.
+func (s *State) unrestricted(c claim, family corev1.IPFamily) bool {
+	return slices.ContainsFunc(s.EndpointSlices, func(slice *discoveryv1.EndpointSlice) bool {
+		return c.listedIn(slice, family) && slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool {
+			return ptr.Deref(p.Name, "") == c.port.Name && p.Port == nil
+		})
+	})
+}
+
 // otherProtocol reports whether a slice has a port of the claimed port's name with another protocol.
 func (s *State) otherProtocol(c claim, family corev1.IPFamily) bool {
 	return slices.ContainsFunc(s.EndpointSlices, func(slice *discoveryv1.EndpointSlice) bool {

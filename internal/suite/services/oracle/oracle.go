@@ -132,8 +132,11 @@ func (s *State) claimed(q Question, c claim) Answer {
 		return answer(Open, outsideToClusterIP)
 	}
 	all := s.endpoints(c, familyOf(q.To.Addr()))
-	if s.otherProtocol(c, familyOf(q.To.Addr())) {
+	switch {
+	case s.otherProtocol(c, familyOf(q.To.Addr())):
 		return answer(Open, portProtocol)
+	case s.unrestricted(c, familyOf(q.To.Addr())):
+		return answer(Open, portUnrestricted)
 	}
 	a := s.routed(q, c, only(all, func(e endpoint) bool { return !e.isMulticast() }))
 	if groups := only(all, endpoint.isMulticast); len(usable(groups).addrs()) > 0 {
@@ -224,7 +227,11 @@ func (s *State) everywhere(c claim, all []endpoint, rule Rule, nodes ...string) 
 			near, exact, applied = both, false, []Rule{hintsAtClient}
 		}
 	}
-	a := chosen(near, answer(Refused, noEndpoints), rule)
+	nobody := noEndpoints
+	if c.kind != clusterIP {
+		nobody = noEndpointsOutside
+	}
+	a := chosen(near, answer(Refused, nobody), rule)
 	if !exact {
 		a.Evenly, a.Sure = false, nil
 	}

@@ -122,7 +122,7 @@ func TestAsk(t *testing.T) {
 		"external Local, other's NodePort": {world(etpLocal, both...), podOnN1, "192.168.7.12:30080", Served, nodePortInside, []string{onN1, onN2}},
 		"external Local leaves ClusterIP":  {world(etpLocal, far...), podOnN1, vip + ":80", Served, internalCluster, []string{onN2}},
 		// test/e2e/network/service.go: should be rejected when no endpoints exist
-		"no endpoints": {world(nil), n1, lbIP + ":80", Refused, noEndpoints, nil},
+		"no endpoints": {world(nil), n1, lbIP + ":80", Refused, noEndpointsOutside, nil},
 		// core/v1 ServiceSpec.externalName: no proxying is involved
 		"ExternalName with an external IP": {world(externalName, both...), outside, eip + ":80", NotServed, aliased, nil},
 		"ExternalName, another port":       {world(externalName, both...), outside, eip + ":81", NotServed, unclaimed, nil},
@@ -273,6 +273,11 @@ func TestAnAddressThatIsOpenIsNotAsked(t *testing.T) {
 	s.EndpointSlices[0].Ports[0].Protocol = ptr.To(corev1.ProtocolUDP)
 	if a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP}); a.Rule() != portProtocol {
 		t.Errorf("a slice has another protocol: %+v", a)
+	}
+	s = world(nil, endpointOn("n1", onN1))
+	s.EndpointSlices[0].Ports[0].Port = nil
+	if a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP}); a.Rule() != portUnrestricted {
+		t.Errorf("a slice has a port without a number: %+v", a)
 	}
 	s = world(func(s *corev1.Service) {
 		s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferClose)

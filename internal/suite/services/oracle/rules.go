@@ -21,7 +21,7 @@ const (
 	sourceIP   = "https://kubernetes.io/docs/tutorials/services/source-ip/"
 	labelsPage = "https://kubernetes.io/docs/reference/labels-annotations-taints/" +
 		"#servicekubernetesioservice-proxy-name"
-	noEndpointsTest = "https://github.com/kubernetes/kubernetes/blob/master/test/e2e/network/service.go"
+	e2eTests = "https://github.com/kubernetes/kubernetes/blob/master/test/e2e/network/"
 )
 
 // The rules about who has an address.
@@ -69,7 +69,11 @@ var (
 	nodePortInside = Rule{"nodeport-local-inside",
 		"Clients inside may need to take traffic policy into account when picking a node for a NodePort.",
 		serviceAPI + "#ServiceSpec"}
-	noEndpoints = Rule{"no-endpoints", "A Service without endpoints refuses connections.", noEndpointsTest}
+	noEndpoints = Rule{"no-endpoints", "A Service without endpoints refuses connections.", e2eTests + "service.go"}
+	// The tests look "for ICMP REJECT" at the NodePort and the load balancer's address, of TCP and of UDP.
+	noEndpointsOutside = Rule{"no-endpoints-external",
+		"A Service without endpoints refuses connections and datagrams to its NodePort and external addresses.",
+		e2eTests + "loadbalancer.go"}
 	terminating = Rule{"terminating",
 		"If all endpoints are terminating, traffic goes to those of them that still serve.",
 		"https://kep.k8s.io/1669"}
@@ -93,6 +97,9 @@ var (
 	portProtocol = Rule{"port-protocol",
 		"A port of a slice belongs to the port of the Service with its name; what another protocol means is not said.",
 		serviceAPI + "#ServiceSpec"}
+	portUnrestricted = Rule{"port-unrestricted",
+		"A port of a slice without a number does not restrict ports, and means what its consumer makes of it.",
+		slicesAPI + "#EndpointSlice"}
 	multicastEndpoint = Rule{"endpoint-multicast",
 		"The API admits a multicast address as an endpoint, which is \"a single logical backend\", and does not say more.",
 		slicesAPI + "#EndpointSlice"}
@@ -134,9 +141,9 @@ func Rules() []Rule {
 	return []Rule{
 		unclaimed, otherProxier, aliased, proxyMode, sharedFrontend, outsideToClusterIP, foreignFamily,
 		otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
-		externalNobody, externalNowhere, externalInside, nodePortInside, noEndpoints, terminating, duplicated,
-		hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, portProtocol,
-		multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
+		externalNobody, externalNowhere, externalInside, nodePortInside, noEndpoints, noEndpointsOutside, terminating,
+		duplicated, hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, portProtocol,
+		portUnrestricted, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
 		clientKeptLocal, affinity, flowStays, tcpUndecided, flowDrains, flowMoves, flowEnds,
 	}
 }
