@@ -30,17 +30,17 @@ var saves = []saver{
 // Read returns the rules of a namespace. What this machine has no program for is left out. Tables, sets and servers are
 // read one after the other: a program that changes them meanwhile can be seen half-way.
 func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
-	frame, err := readFrame(ctx, ns)
+	listed, err := readNFT(ctx, ns)
 	if err != nil {
 		return nil, err
 	}
 	all := &Ruleset{}
 	saved := map[[2]string]bool{}
 	for _, s := range saves {
-		if !s.used(ns, frame) {
+		if !s.used(ns, listed) {
 			continue
 		}
-		tables, err := readSaved(ctx, ns, s.program, s.backend, s.family, frame)
+		tables, err := readSaved(ctx, ns, s.program, s.backend, s.family, listed)
 		if err != nil {
 			return nil, err
 		}
@@ -49,29 +49,9 @@ func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
 		}
 		all.Tables = append(all.Tables, slices.DeleteFunc(tables, (*Table).idle)...)
 	}
-	lists := [][]string{{"ruleset"}}
-	if len(saved) > 0 { // nft cannot print all rules of iptables
-		lists = nil
-		for _, t := range frame {
-			if !saved[[2]string{t.Family, t.Name}] {
-				lists = append(lists, []string{"table", t.Family, t.Name})
-			}
-		}
-	}
-	for _, what := range lists {
-		text, err := output(ctx, ns, append([]string{"nft", "-a", "-y", "list"}, what...)...)
-		if err != nil && strings.Contains(err.Error(), "No such file") {
-			continue // the table's owner has just removed it
-		}
-		if err != nil {
-			return nil, err
-		}
-		tables, err := parseNFT(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", ns.Name(), err)
-		}
-		all.Tables = append(all.Tables, tables...)
-	}
+	all.Tables = append(all.Tables, slices.DeleteFunc(listed, func(t *Table) bool {
+		return saved[[2]string{t.Family, t.Name}] // nft cannot print all rules of iptables
+	})...)
 	if text, err := output(ctx, ns, "ipset", "save"); err == nil { // a kernel may lack IP sets
 		all.IPSets = parseIPSets(text)
 	}
@@ -79,9 +59,9 @@ func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
 }
 
 // used reports whether a namespace may have rules of the back end. It saves the start of a program that prints nothing.
-func (s saver) used(ns *netns.NS, frame []*Table) bool {
+func (s saver) used(ns *netns.NS, listed []*Table) bool {
 	if s.backend == IptablesNFT {
-		return slices.ContainsFunc(frame, func(t *Table) bool {
+		return slices.ContainsFunc(listed, func(t *Table) bool {
 			return t.Family == s.family && iptablessave.IsTable(t.Name)
 		})
 	}
@@ -89,17 +69,21 @@ func (s saver) used(ns *netns.NS, frame []*Table) bool {
 	return names != "" || err != nil
 }
 
-// readFrame returns the tables and chains of nftables, without rules.
-func readFrame(ctx context.Context, ns *netns.NS) ([]*Table, error) {
-	text, err := output(ctx, ns, "nft", "-a", "-y", "list", "chains")
+// readNFT returns the tables of nftables, those of iptables included.
+func readNFT(ctx context.Context, ns *netns.NS) ([]*Table, error) {
+	text, err := output(ctx, ns, "nft", "-a", "-y", "list", "ruleset")
 	if err != nil {
 		return nil, err
 	}
-	return parseNFT(text)
+	tables, err := parseNFT(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ns.Name(), err)
+	}
+	return tables, nil
 }
 
 // readSaved returns the tables of one back end and family, without those that its program does not understand.
-func readSaved(ctx context.Context, ns *netns.NS, program string, b Backend, family string, frame []*Table) (
+func readSaved(ctx context.Context, ns *netns.NS, program string, b Backend, family string, listed []*Table) (
 	[]*Table, error) {
 	text, err := iptablessave.Read(ctx, func() (string, error) { return output(ctx, ns, program, "-c") })
 	if err != nil {
@@ -107,7 +91,7 @@ func readSaved(ctx context.Context, ns *netns.NS, program string, b Backend, fam
 	}
 	foreign := unreadable.FindAllStringSubmatch(text, -1)
 	tables, err := parseSaved(b, family, text, func(table, chain string) bool {
-		return b == IptablesLegacy || slices.ContainsFunc(frame, func(t *Table) bool {
+		return b == IptablesLegacy || slices.ContainsFunc(listed, func(t *Table) bool {
 			return t.Family == family && t.Name == table && t.Chain(chain) != nil
 		})
 	})
