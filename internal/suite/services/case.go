@@ -159,8 +159,8 @@ func (p place) ranges(name string) (out []string) {
 	return out
 }
 
-// slices returns the EndpointSlices that a hand-written one stands for, one for each family. Endpoints whose name has no
-// address in a family are left out. Those of a slice of names are a name outside of the cluster.
+// slices returns the EndpointSlices that a hand-written one stands for, one for each family. Endpoints whose name has
+// no address in a family are left out. A slice of type FQDN has one endpoint, a name outside of the cluster.
 func (p place) slices(in *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, f := range p.families {

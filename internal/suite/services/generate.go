@@ -188,7 +188,7 @@ func (g *generator) endpoint(p *corev1.Pod, hints int) discoveryv1.Endpoint {
 	return e
 }
 
-// hints returns hints for an endpoint on a node, mostly for its own zone or node alone. It returns nil if there are none.
+// hints returns hints for an endpoint, mostly for its own zone or node alone. Without either, it returns nil.
 func (g *generator) hints(node string, forZones, forNodes bool) *discoveryv1.EndpointHints {
 	if !forZones && !forNodes {
 		return nil
