@@ -213,6 +213,8 @@ func (s *State) hinted(c claim, all []endpoint, node string) (near []endpoint, e
 		return all, false, []Rule{hintsOptional}
 	case !every(ready, endpoint.agreed):
 		return all, false, []Rule{duplicated}
+	case !every(ready, func(e endpoint) bool { return e.ever(isReady) }):
+		return all, false, []Rule{publishedNotReady}
 	case by(hintsNodes, forNode), by(hintsZones, forZone):
 		return near, exact, rules
 	}

@@ -129,6 +129,9 @@ func TestAsk(t *testing.T) {
 		// core/v1 ServiceSpec.publishNotReadyAddresses: agents disregard indications of readiness
 		"published, not ready": {world(published, endpointOn("n1", onN1, is(false, false, false))), podOnN1, vip + ":80",
 			MayBeServed, publishedNotReady, []string{onN1}},
+		"published, with the only hint for the client": {world(published, endpointOn("n1", onN1, forZone("north")),
+			endpointOn("n2", onN2, is(false, false, true), forZone("east"))), podOnN1, vip + ":80",
+			Served, publishedNotReady, []string{onN1, onN2}},
 		"published beside ready": {world(published, endpointOn("n1", onN1, is(false, false, false)), both[1]), podOnN1, vip + ":80",
 			Served, internalCluster, []string{onN1, onN2}},
 		// Ports that nobody claims, and who may claim them
