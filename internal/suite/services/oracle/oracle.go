@@ -197,7 +197,7 @@ func (s *State) routed(q Question, c claim, all []endpoint) Answer {
 		return eitherPolicy(all, at)
 	}
 	nobody := answer(Dropped, externalNobody)
-	if len(usable(all).addrs()) == 0 {
+	if !usable(all).certain { // there may be none anywhere
 		nobody = answer(DroppedOrRefused, externalNowhere)
 	}
 	return chosen(localTo(all, at), nobody, externalLocal)

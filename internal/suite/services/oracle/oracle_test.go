@@ -129,6 +129,8 @@ func TestAsk(t *testing.T) {
 		// core/v1 ServiceSpec.publishNotReadyAddresses: agents disregard indications of readiness
 		"published, not ready": {world(published, endpointOn("n1", onN1, is(false, false, false))), podOnN1, vip + ":80",
 			MayBeServed, publishedNotReady, []string{onN1}},
+		"published on another node, Local": {world(func(s *corev1.Service) { etpLocal(s); published(s) },
+			endpointOn("n2", onN2, is(false, false, false))), outside, lbIP + ":80", DroppedOrRefused, externalNowhere, nil},
 		"published, with the only hint for the client": {world(published, endpointOn("n1", onN1, forZone("north")),
 			endpointOn("n2", onN2, is(false, false, true), forZone("east"))), podOnN1, vip + ":80",
 			Served, publishedNotReady, []string{onN1, onN2}},
