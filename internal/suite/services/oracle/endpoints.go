@@ -65,20 +65,19 @@ func (s *State) endpoints(c claim, family corev1.IPFamily) []endpoint {
 	return all
 }
 
-// unrestricted reports whether a slice has the claimed port without a number.
-func (s *State) unrestricted(c claim, family corev1.IPFamily) bool {
-	return slices.ContainsFunc(s.EndpointSlices, func(slice *discoveryv1.EndpointSlice) bool {
-		return c.listedIn(slice, family) && slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool {
-			return ptr.Deref(p.Name, "") == c.port.Name && p.Port == nil
-		})
-	})
+// otherProtocol and unrestricted say what is odd about a port of a slice that has the claimed port's name: it has
+// another protocol, or no number.
+func (c claim) otherProtocol(p discoveryv1.EndpointPort) bool {
+	return ptr.Deref(p.Protocol, corev1.ProtocolTCP) != c.port.Protocol
 }
 
-// otherProtocol reports whether a slice has a port of the claimed port's name with another protocol.
-func (s *State) otherProtocol(c claim, family corev1.IPFamily) bool {
+func (c claim) unrestricted(p discoveryv1.EndpointPort) bool { return p.Port == nil }
+
+// anyPort reports whether a slice has a port of the claimed port's name for which is returns true.
+func (s *State) anyPort(c claim, family corev1.IPFamily, is func(discoveryv1.EndpointPort) bool) bool {
 	return slices.ContainsFunc(s.EndpointSlices, func(slice *discoveryv1.EndpointSlice) bool {
 		return c.listedIn(slice, family) && slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool {
-			return ptr.Deref(p.Name, "") == c.port.Name && ptr.Deref(p.Protocol, corev1.ProtocolTCP) != c.port.Protocol
+			return ptr.Deref(p.Name, "") == c.port.Name && is(p)
 		})
 	})
 }

@@ -131,13 +131,14 @@ func (s *State) claimed(q Question, c claim) Answer {
 	if c.kind == clusterIP && !q.From.inside() {
 		return answer(Open, outsideToClusterIP)
 	}
-	all := s.endpoints(c, familyOf(q.To.Addr()))
+	family := familyOf(q.To.Addr())
 	switch {
-	case s.otherProtocol(c, familyOf(q.To.Addr())):
+	case s.anyPort(c, family, c.otherProtocol):
 		return answer(Open, portProtocol)
-	case s.unrestricted(c, familyOf(q.To.Addr())):
+	case s.anyPort(c, family, c.unrestricted):
 		return answer(Open, portUnrestricted)
 	}
+	all := s.endpoints(c, family)
 	a := s.routed(q, c, only(all, func(e endpoint) bool { return !e.isMulticast() }))
 	if groups := only(all, endpoint.isMulticast); len(usable(groups).addrs()) > 0 {
 		if len(a.Endpoints) == 0 {

@@ -121,7 +121,7 @@ func TestAsk(t *testing.T) {
 		"external Local, own NodePort":     {world(etpLocal, far...), podOnN1, "192.168.7.11:30080", MayBeServed, nodePortInside, []string{onN2}},
 		"external Local, other's NodePort": {world(etpLocal, both...), podOnN1, "192.168.7.12:30080", Served, nodePortInside, []string{onN1, onN2}},
 		"external Local leaves ClusterIP":  {world(etpLocal, far...), podOnN1, vip + ":80", Served, internalCluster, []string{onN2}},
-		// test/e2e/network/service.go: should be rejected when no endpoints exist
+		// test/e2e/network/loadbalancer.go: "looking for ICMP REJECT on the TCP service's LoadBalancer"
 		"no endpoints": {world(nil), n1, lbIP + ":80", Refused, noEndpointsOutside, nil},
 		// core/v1 ServiceSpec.externalName: no proxying is involved
 		"ExternalName with an external IP": {world(externalName, both...), outside, eip + ":80", NotServed, aliased, nil},
@@ -130,7 +130,8 @@ func TestAsk(t *testing.T) {
 		"published, not ready": {world(published, endpointOn("n1", onN1, is(false, false, false))), podOnN1, vip + ":80",
 			MayBeServed, publishedNotReady, []string{onN1}},
 		"published on another node, Local": {world(func(s *corev1.Service) { etpLocal(s); published(s) },
-			endpointOn("n2", onN2, is(false, false, false))), outside, lbIP + ":80", DroppedOrRefused, externalNowhere, nil},
+			endpointOn("n2", onN2, is(false, false, false))), outside, lbIP + ":80",
+			DroppedOrRefused, externalNowhere, nil},
 		"published, with the only hint for the client": {world(published, endpointOn("n1", onN1, forZone("north")),
 			endpointOn("n2", onN2, is(false, false, true), forZone("east"))), podOnN1, vip + ":80",
 			Served, publishedNotReady, []string{onN1, onN2}},
@@ -281,7 +282,8 @@ func TestAnAddressThatIsOpenIsNotAsked(t *testing.T) {
 	}
 	s = world(nil, endpointOn("n1", onN1))
 	s.EndpointSlices[0].Ports[0].Port = nil
-	if a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP}); a.Rule() != portUnrestricted {
+	a = s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP})
+	if a.Rule() != portUnrestricted {
 		t.Errorf("a slice has a port without a number: %+v", a)
 	}
 	s = world(func(s *corev1.Service) {
