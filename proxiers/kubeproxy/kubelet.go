@@ -3,12 +3,12 @@
 package kubeproxy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
 	"strings"
 
+	"github.com/viplab/viplab/internal/lab/program"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
@@ -61,10 +61,8 @@ func runAsKubelet(ctx context.Context, node spec.Node, input, name string, args 
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdin = strings.NewReader(input)
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	if err := node.Host.NS.Run(cmd); err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(complaint.String()))
+	if _, err := program.Output(cmd, node.Host.NS.Run); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -22,6 +21,7 @@ import (
 	"github.com/ti-mo/netfilter"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/lab/program"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -37,13 +37,7 @@ func runIn(ctx context.Context, ns *netns.NS, input string, name string, args ..
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdin = strings.NewReader(input)
 	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/dev/null") // the rules are in a namespace of their own
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = ns.Run(cmd)
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
-	}
-	return stdout.String(), err
+	return program.Output(cmd, ns.Run)
 }
 
 // refused makes an answer of a program's failure: it ran and said no, unless for want of permission.

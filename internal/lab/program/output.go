@@ -33,8 +33,8 @@ func Output(cmd *exec.Cmd, run func(*exec.Cmd) error) (string, error) {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	failure := run(cmd)
 	text, err := content(stdout)
-	if failure == nil {
-		return text, err
+	if failure == nil || err != nil {
+		return text, errors.Join(failure, err)
 	}
 	said, err := content(stderr)
 	if said = strings.Join(strings.Fields(said), " "); said != "" {

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/iptablessave"
+	"github.com/viplab/viplab/internal/lab/program"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
@@ -117,15 +118,14 @@ func (p *Programs) Restore(ctx context.Context, all ...*Transaction) error {
 
 // run runs a program in the namespace and returns its output.
 func (p *Programs) run(ctx context.Context, input []byte, path string, args ...string) ([]byte, error) {
-	var out, complaint bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+p.lock)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &complaint
-	if err := p.ns.Run(cmd); err != nil {
-		return nil, fmt.Errorf("%s: %s %s: %w: %s", p.ns.Name(), filepath.Base(path), strings.Join(args, " "), err,
-			strings.TrimSpace(complaint.String()))
+	cmd.Stdin = bytes.NewReader(input)
+	text, err := program.Output(cmd, p.ns.Run)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s %s: %w", p.ns.Name(), filepath.Base(path), strings.Join(args, " "), err)
 	}
-	return out.Bytes(), nil
+	return []byte(text), nil
 }
 
 var lineNumber = regexp.MustCompile(`line[ :]+(\d+)`)
