@@ -4,14 +4,15 @@ package exec
 
 import (
 	"errors"
-	"golang.org/x/sys/unix"
 	"net/netip"
 	"os"
+	osexec "os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -69,10 +70,11 @@ func TestAProgramThatObeys(t *testing.T) {
 	if n := len(w.Store().Snapshot().Services); n > 3+2*len(instances) {
 		t.Errorf("%d Services are left: canaries are not taken away", n)
 	}
+	must(t, instances[0].node.Host.Run(osexec.CommandContext(ctx, "iptables-nft", "-t", "nat", "-N", "OWN")))
 	var dump strings.Builder
 	must(t, instances[0].Dump(ctx, &dump))
 	for _, want := range []string{"runs\n", "Normal Node n2 Starting: a small proxier of n2\n", "# nft -a list ruleset\n",
-		"iptables-legacy-save -c"} {
+		"# iptables-nft-save -c\n", ":OWN - [0:0]\n", "# no rules: ip6tables-nft-save -c, iptables-legacy-save -c"} {
 		if !strings.Contains(dump.String(), want) {
 			t.Errorf("the dump lacks %q:\n%s", want, &dump)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	osexec "os/exec"
+	"regexp"
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/iptablessave"
@@ -16,27 +17,39 @@ import (
 
 // ruleDump is a command that prints rules of a node.
 type ruleDump struct {
-	argv []string
-	file string // in /proc/net; if it is missing or empty, there are no such rules
+	argv  []string
+	file  string         // in /proc/net; if it is missing or empty, there are no such rules
+	among *regexp.Regexp // in the output of the first command; if nothing matches, there are no such rules
 }
 
-// ruleDumps are the commands that print the rules of a node: of both back ends of iptables, of nftables, IP sets and
+// ruleDumps are the commands that print the rules of a node: of nftables, of both back ends of iptables, IP sets and
 // IPVS.
 var ruleDumps = []ruleDump{
-	{argv: []string{"iptables-nft-save", "-c"}}, {argv: []string{"ip6tables-nft-save", "-c"}},
+	{argv: []string{"nft", "-a", "list", "ruleset"}},
+	{argv: []string{"iptables-nft-save", "-c"}, among: tablesOf("ip")},
+	{argv: []string{"ip6tables-nft-save", "-c"}, among: tablesOf("ip6")},
 	{argv: []string{"iptables-legacy-save", "-c"}, file: iptablessave.LegacyTables("ip")},
 	{argv: []string{"ip6tables-legacy-save", "-c"}, file: iptablessave.LegacyTables("ip6")},
-	{argv: []string{"nft", "-a", "list", "ruleset"}}, {argv: []string{"ipset", "save"}},
+	{argv: []string{"ipset", "save"}},
 	{argv: []string{"ipvsadm", "-Sn"}, file: "ip_vs"},
+}
+
+// tablesOf returns what nft prints of the tables of iptables-nft.
+func tablesOf(family string) *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^table ` + family + ` (raw|mangle|nat|filter|security) `)
 }
 
 // dumpRules writes what each of the commands prints in the node, and names those that print nothing.
 func (i *instance) dumpRules(ctx context.Context, w io.Writer) error {
 	var b bytes.Buffer
 	var empty []string
-	for _, d := range ruleDumps {
+	var nft string // the output of the first command, or empty if it failed
+	for n, d := range ruleDumps {
 		line := strings.Join(d.argv, " ")
-		text, err := i.dumped(ctx, d)
+		text, err := i.dumped(ctx, d, nft)
+		if n == 0 && err == nil {
+			nft = text
+		}
 		switch {
 		case err != nil:
 			fmt.Fprintf(&b, "\n# %s\n# not available: %v\n", line, err)
@@ -53,8 +66,12 @@ func (i *instance) dumpRules(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// dumped returns the rules that a command prints. It does not start the command if there are none.
-func (i *instance) dumped(ctx context.Context, d ruleDump) (string, error) {
+// dumped returns the rules that a command prints. It does not start the command if there are none, as the output of nft
+// may show.
+func (i *instance) dumped(ctx context.Context, d ruleDump, nft string) (string, error) {
+	if d.among != nil && nft != "" && !d.among.MatchString(nft) {
+		return "", nil
+	}
 	if d.file != "" {
 		if text, err := i.node.Host.ProcNet(d.file); err == nil && text == "" {
 			return "", nil
