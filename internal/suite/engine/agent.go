@@ -59,9 +59,18 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 	return a, nil
 }
 
-// applyEvery is the minimum time from one Apply to the next. Scenarios that share a cluster change it constantly, and
-// proxiers that start programs with every Apply would be busy all the time. (kube-proxy's minSyncPeriod is one second.)
-const applyEvery = 150 * time.Millisecond
+// The time from the beginning of one Apply to that of the next is three times as long as the Apply, within limits.
+// Scenarios that share a cluster change it constantly. A proxier that starts programs with every Apply would be busy
+// all the time, and with it the processors that the scenarios need. (kube-proxy's minSyncPeriod is one second.)
+const (
+	applyEvery = 150 * time.Millisecond // at least
+	applyPause = 500 * time.Millisecond // at most
+)
+
+// pauseAfter returns how long to wait after an Apply that took this long.
+func pauseAfter(took time.Duration) time.Duration {
+	return max(min(max(3*took, applyEvery), applyPause)-took, 0)
+}
 
 // retryAfter is the pause before a retry of a failed Apply if there is no newer state.
 const retryAfter = 200 * time.Millisecond
@@ -74,8 +83,6 @@ func (a *agent) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	pause := time.NewTicker(applyEvery)
-	defer pause.Stop()
 	for ctx.Err() == nil {
 		select {
 		case a.applying <- struct{}{}:
@@ -83,8 +90,9 @@ func (a *agent) run(ctx context.Context) {
 			return
 		}
 		snapshot := a.store.Snapshot()
-		pause.Reset(applyEvery)
+		began := time.Now()
 		err := a.apply(ctx, snapshot)
+		pause := time.After(pauseAfter(time.Since(began)))
 		<-a.applying
 		if ctx.Err() != nil {
 			return
@@ -101,7 +109,7 @@ func (a *agent) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-pause.C:
+		case <-pause:
 		}
 	}
 }

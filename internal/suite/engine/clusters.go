@@ -43,8 +43,9 @@ func (c *Cell) alone() bool {
 	return own != nil && !own.Shared || notReadyExpected(c.expected)
 }
 
-// grouped groups cells by cluster. common are the cells of the default cluster. Of the others, groups that share a
-// cluster come first, then cells that need their own.
+// grouped groups cells by cluster. common are the cells of the default cluster, those with the most steps first, so
+// that no long scenario begins when the others have ended. Of the others, groups that share a cluster come first, then
+// cells that need their own.
 func grouped(cells []*Cell) (common *group, others []*group) {
 	var alone []*group
 	for _, c := range cells {
@@ -65,6 +66,9 @@ func grouped(cells []*Cell) (common *group, others []*group) {
 			i, others = len(others), append(others, &group{own: *own})
 		}
 		others[i].cells = append(others[i].cells, c)
+	}
+	if common != nil {
+		slices.SortStableFunc(common.cells, func(a, b *Cell) int { return len(b.Scenario.Steps) - len(a.Scenario.Steps) })
 	}
 	return common, append(others, alone...)
 }
