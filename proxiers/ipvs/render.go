@@ -115,11 +115,11 @@ func (r *rendering) entry(at netip.AddrPort) ipset.Entry {
 	return ipset.Entry{Addr: at.Addr(), Proto: r.proto, Port: at.Port()}
 }
 
-// loopBack lists the endpoints on this node, whose connections to themselves must be masqueraded. Otherwise a pod would
-// reply to its own address.
+// loopBack lists the endpoints that are or may be on this node. Their connections to themselves must be masqueraded.
+// Otherwise a pod would reply to its own address.
 func (r *rendering) loopBack() {
 	for _, e := range slices.Concat(r.port.Cluster, r.port.Local) {
-		if e.OnNode {
+		if e.OnNode || e.NodeUnknown {
 			entry := r.entry(e.Addr)
 			entry.Source = netip.PrefixFrom(e.Addr.Addr(), e.Addr.Addr().BitLen())
 			r.member("endpoint", loopBack, entry)

@@ -28,6 +28,14 @@ var renderCases = []struct {
 		[]string{"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-LOOP-BACK 10.244.1.5,tcp:8080,10.244.1.5"},
 	},
 	{
+		"an endpoint of an unknown node", func(p *model.Port) {
+			p.Cluster, p.Local = []model.Endpoint{{Addr: far.Addr, NodeUnknown: true}}, nil
+		},
+		[]string{"TCP 10.96.0.10:80 -> 10.244.2.7:8080"},
+		[]string{"10.96.0.10"},
+		[]string{"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-LOOP-BACK 10.244.2.7,tcp:8080,10.244.2.7"},
+	},
+	{
 		"affinity", func(p *model.Port) { p.Affinity = affinity },
 		[]string{"TCP 10.96.0.10:80 persistent 10800 -> 10.244.1.5:8080 10.244.2.7:8080"},
 		[]string{"10.96.0.10"},

@@ -45,7 +45,7 @@ var kinds = [setCount]struct {
 	typ   ipset.Type
 	about string
 }{
-	loopBack:          {"KUBE-LOOP-BACK", ipset.IPPortIP, "endpoints of this node, to themselves"},
+	loopBack:          {"KUBE-LOOP-BACK", ipset.IPPortIP, "endpoints of this node, or of none, to themselves"},
 	clusterIP:         {"KUBE-CLUSTER-IP", ipset.IPPort, "cluster IPs"},
 	externalIP:        {"KUBE-EXTERNAL-IP", ipset.IPPort, "external IPs under policy Cluster"},
 	externalIPLocal:   {"KUBE-EXTERNAL-IP-LOCAL", ipset.IPPort, "external IPs under policy Local"},

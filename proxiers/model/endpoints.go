@@ -26,6 +26,7 @@ type portKey struct {
 type candidate struct {
 	addr          netip.AddrPort
 	onNode        bool
+	nodeUnknown   bool
 	ready         bool
 	serving       bool
 	terminating   bool
@@ -88,6 +89,7 @@ func add(set map[netip.AddrPort]*candidate, e *discoveryv1.Endpoint, port uint16
 	c := &candidate{
 		addr:        netip.AddrPortFrom(a, port),
 		onNode:      node != "" && ptr.Deref(e.NodeName, "") == node,
+		nodeUnknown: ptr.Deref(e.NodeName, "") == "",
 		ready:       ptr.Deref(e.Conditions.Ready, true),
 		serving:     ptr.Deref(e.Conditions.Serving, true),
 		terminating: ptr.Deref(e.Conditions.Terminating, false),
@@ -137,7 +139,7 @@ func assign(p *Port, all []*candidate, node, zone string) {
 func choose(all []*candidate, filter func(*candidate) bool) []Endpoint {
 	var ready, last []Endpoint
 	for _, c := range all {
-		e := Endpoint{Addr: c.addr, OnNode: c.onNode, Terminating: c.terminating}
+		e := Endpoint{Addr: c.addr, OnNode: c.onNode, NodeUnknown: c.nodeUnknown, Terminating: c.terminating}
 		switch {
 		case c.ready && (filter == nil || filter(c)):
 			ready = append(ready, e)

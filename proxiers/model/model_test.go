@@ -103,11 +103,15 @@ func build(f lab.Family, objects ...any) *State {
 	return NewBuilder("n1", f).Build(s)
 }
 
-// show writes endpoints as the last byte of the address, with "*" for one on the node and "t" for a terminating one.
+// show writes endpoints as the last byte of the address, with "*" for one on the node, "?" for one of an unknown node and
+// "t" for a terminating one.
 func show(all []Endpoint) string {
 	var out []string
 	for _, e := range all {
 		text := fmt.Sprint(e.Addr.Addr().As4()[3])
+		if e.NodeUnknown {
+			text += "?"
+		}
 		if e.OnNode {
 			text += "*"
 		}
@@ -129,7 +133,7 @@ func TestEndpoints(t *testing.T) {
 		{"none", nil, "", "", false},
 		{"here and there", []string{"10.0.0.1 n1", "10.0.0.2 n2"}, "1* 2", "1*", true},
 		{"conditions unset mean ready", []string{"10.0.0.1 n1"}, "1*", "1*", true},
-		{"without a node is elsewhere", []string{"10.0.0.1 -"}, "1", "", true},
+		{"without a node is not local", []string{"10.0.0.1 -"}, "1?", "", true},
 		{"unready is never used", []string{"10.0.0.1 n1 unready"}, "", "", false},
 		{"dead is never used", []string{"10.0.0.1 n1 dead"}, "", "", false},
 		{"terminating gets nothing beside ready", []string{"10.0.0.1 n1 ready", "10.0.0.2 n1 terminating"}, "1*", "1*", true},
