@@ -42,6 +42,16 @@ func sliceMoves() []spec.Scenario {
 			},
 		},
 		{
+			ID: "ep-no-node-name-hairpin", Needs: []spec.Feature{spec.ClusterIP},
+			Given: behindSlices(Service("web", Selecting(""))),
+			Steps: []spec.Step{{
+				Do: []spec.Action{Slice("web", "web", "", 8080, SliceEndpoint{Host: "a1", NoNodeName: true})},
+				Rows: []spec.Row{
+					{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a1"}, Port: 8080},
+				},
+			}},
+		},
+		{
 			ID: "ep-slices-of-two-authors", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a1", "n1"), Backend("b2", "n2", App("other")), Service("web"),

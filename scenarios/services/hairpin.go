@@ -45,16 +45,6 @@ func hairpin() []spec.Scenario {
 			}},
 		},
 		{
-			ID: "hairpin-without-node-name", Needs: []spec.Feature{spec.ClusterIP},
-			Given: []store.Object{Backend("a1", "n1"), Service("web", Selecting(""))},
-			Steps: []spec.Step{{
-				Do: []spec.Action{Slice("web", "web", "", 8080, SliceEndpoint{Host: "a1", NoNodeName: true})},
-				Rows: []spec.Row{
-					{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a1"}, Port: 8080},
-				},
-			}},
-		},
-		{
 			ID: "hairpin-udp-and-v6", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Backend("a1", "n1", UDP(8081)), Service("web", NodePort(), UDPPort(53, 8081))},
 			Steps: []spec.Step{{Rows: []spec.Row{
