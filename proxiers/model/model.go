@@ -97,8 +97,8 @@ type Port struct {
 // Endpoint is an address and port that serves a Service port.
 type Endpoint struct {
 	Addr netip.AddrPort
-	// OnNode is set if the endpoint runs on this node. NodeUnknown is set if its slice does not say where it runs: it may
-	// be here, but is not local to any node (discovery/v1 Endpoint.nodeName).
+	// OnNode is set if the endpoint runs on this node. NodeUnknown is set if its slice does not say where it runs: it
+	// may be here, but is not local to any node (discovery/v1 Endpoint.nodeName).
 	OnNode, NodeUnknown bool
 	// Terminating is set if the endpoint is shutting down.
 	Terminating bool

@@ -103,8 +103,8 @@ func build(f lab.Family, objects ...any) *State {
 	return NewBuilder("n1", f).Build(s)
 }
 
-// show writes endpoints as the last byte of the address, with "*" for one on the node, "?" for one of an unknown node and
-// "t" for a terminating one.
+// show writes endpoints as the last byte of the address, with "*" for one on the node, "?" for one of an unknown node
+// and "t" for a terminating one.
 func show(all []Endpoint) string {
 	var out []string
 	for _, e := range all {

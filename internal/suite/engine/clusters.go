@@ -68,7 +68,9 @@ func grouped(cells []*Cell) (common *group, others []*group) {
 		others[i].cells = append(others[i].cells, c)
 	}
 	if common != nil {
-		slices.SortStableFunc(common.cells, func(a, b *Cell) int { return len(b.Scenario.Steps) - len(a.Scenario.Steps) })
+		slices.SortStableFunc(common.cells, func(a, b *Cell) int {
+			return cmp.Compare(len(b.Scenario.Steps), len(a.Scenario.Steps))
+		})
 	}
 	return common, append(others, alone...)
 }
