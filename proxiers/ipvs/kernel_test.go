@@ -42,7 +42,9 @@ func TestRefusedEndpoint(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4))
 	s := proxiertest.Cluster(2, 2)
 	broken := s.EndpointSlices[0].DeepCopy()
-	broken.Endpoints = append(broken.Endpoints, discoveryv1.Endpoint{Addresses: []string{"255.255.255.255"}})
+	broken.Endpoints = append(broken.Endpoints, discoveryv1.Endpoint{
+		Addresses: []string{"255.255.255.255"}, NodeName: new("n2"),
+	})
 	s.EndpointSlices[0] = broken
 	proxiertest.Apply(t, in, s)
 	fresh := start(t, proxiertest.UpNode(t, lab.V4))
