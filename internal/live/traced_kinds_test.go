@@ -24,14 +24,17 @@ type mode struct {
 	// at forward or input (ip_vs_ops4 in the kernel's net/netfilter/ipvs/ip_vs_core.c). Connection tracking learns the
 	// new addresses, but not that they are translated (ip_vs_update_conntrack in ip_vs_nfct.c).
 	virtual bool
+	// rewrites means that the program writes its rules anew when it likes: it batches what it has learned, with a second
+	// between two rounds, and some of that concerns no Service.
+	rewrites bool
 }
 
 var modes = []mode{
 	{name: "iptables", backend: "iptables-nft", mark: 0x4000},
 	{name: "nftables", backend: "nftables"},
 	{name: "userspace", backend: "iptables-nft", relays: true},
-	{name: "kube-proxy-iptables", backend: "iptables-nft", mark: 0x4000},
-	{name: "kube-proxy-nftables", backend: "nftables", mark: 0x4000, atOnce: true, hairpins: true},
+	{name: "kube-proxy-iptables", backend: "iptables-nft", mark: 0x4000, rewrites: true},
+	{name: "kube-proxy-nftables", backend: "nftables", mark: 0x4000, atOnce: true, hairpins: true, rewrites: true},
 	{name: "program", backend: "nftables", mark: 0x77},
 	{name: "ipvs", backend: "iptables-nft", mark: 0x4000, virtual: true},
 	{name: "iptables-legacy", backend: "iptables-legacy", mark: 0x4000},
