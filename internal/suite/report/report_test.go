@@ -147,6 +147,19 @@ func TestSumsAreWhatIsUnusual(t *testing.T) {
 	}
 }
 
+func TestSumsAgreeWithTheirNouns(t *testing.T) {
+	for want, p := range map[string]Proxier{
+		"1 known (1 deviation), 0 failed, 0 broken; 0 not applicable, 0 not offered; 1 row not asked": {
+			Known: 1, Issues: 1, OmittedRows: 1},
+		"3 known (2 deviations), 0 failed, 0 broken; 0 not applicable, 0 not offered; 4 rows not asked": {
+			Known: 3, Issues: 2, OmittedRows: 4},
+	} {
+		if got := p.counts(); got != "0 passed, "+want {
+			t.Errorf("got  %s\nwant 0 passed, %s", got, want)
+		}
+	}
+}
+
 func TestColoursChangeNoColumns(t *testing.T) {
 	escapes := regexp.MustCompile("\033\\[[0-9]*m")
 	var plain, coloured bytes.Buffer
