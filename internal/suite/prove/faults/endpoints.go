@@ -21,7 +21,7 @@ var endpointFaults = []Fault{
 			s.Endpoints = s.Endpoints[:max(len(s.Endpoints)-1, 0)]
 		})},
 	{Name: "first-endpoint-alone", Description: "Of each EndpointSlice the first endpoint gets everything.",
-		State: each(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] })},
+		State: each(func(s *discoveryv1.EndpointSlice) { s.Endpoints = first(s.Endpoints) })},
 	{Name: "target-port-off-by-one", Description: "Connections go to the port after that of the endpoint.",
 		State: each(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
@@ -92,13 +92,11 @@ var endpointFaults = []Fault{
 			s.Labels = map[string]string{discoveryv1.LabelServiceName: name}
 		})},
 	{Name: "slice-labels-stay", Description: "EndpointSlices count for the Service that they were first labelled for.",
-		State: remembering(func(first, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-			now = now.DeepCopy()
-			now.Labels = first.Labels
-			return now
-		})},
+		State: keeping(func(last, now *discoveryv1.EndpointSlice) { now.Labels = last.Labels })},
 	{Name: "first-conditions-stay", Description: "An address keeps the conditions under which it was first listed.",
-		State: firstConditionsStay},
+		State: asFirstListed(func(first discoveryv1.Endpoint, now *discoveryv1.Endpoint) {
+			now.Conditions = first.Conditions
+		})},
 	{Name: "one-port-per-service", Description: "All endpoints of a Service get the port number of the first slice.",
 		State: onePortPerService},
 	{Name: "odd-endpoint-stops-all", Description: "After an endpoint with a multicast address no change is made any more.",
@@ -114,16 +112,6 @@ var endpointFaults = []Fault{
 			}
 			return now
 		})},
-}
-
-func firstConditionsStay() func(store.Object) store.Object {
-	first := map[string]discoveryv1.EndpointConditions{}
-	return eachEndpoint(func(e *discoveryv1.Endpoint) {
-		if c, known := first[e.Addresses[0]]; known {
-			e.Conditions = c
-		}
-		first[e.Addresses[0]] = e.Conditions
-	})()
 }
 
 func onePortPerService() func(store.Object) store.Object {

@@ -14,7 +14,8 @@ import (
 )
 
 // stateFaults break the configuration and the state that proxiers get.
-var stateFaults = slices.Concat(configFaults, nodeFaults, serviceFaults, endpointFaults, policyFaults)
+var stateFaults = slices.Concat(configFaults, nodeFaults, serviceFaults, endpointFaults, partialFaults, missedFaults,
+	policyFaults)
 
 // configFaults break the administrator's settings.
 var configFaults = []Fault{
