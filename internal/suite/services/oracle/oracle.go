@@ -121,7 +121,11 @@ func (s *State) Ask(q Question) Answer {
 	}
 	all := answer(MayBeServed, sharedFrontend)
 	for _, c := range claims {
-		all.Endpoints = union(all.Endpoints, s.claimed(q, c).Endpoints)
+		one := s.claimed(q, c)
+		if one.Verdict == Open {
+			return one.because(sharedFrontend)
+		}
+		all.Endpoints = union(all.Endpoints, one.Endpoints)
 	}
 	return all
 }

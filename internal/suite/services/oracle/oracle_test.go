@@ -286,6 +286,13 @@ func TestAnAddressThatIsOpenIsNotAsked(t *testing.T) {
 	if a.Rule() != portUnrestricted {
 		t.Errorf("a slice has a port without a number: %+v", a)
 	}
+	rival := s.Services[0].DeepCopy()
+	rival.Name, rival.Spec.ExternalIPs, rival.Status = "rival", []string{lbIP}, corev1.ServiceStatus{}
+	s.Services = append(s.Services, rival)
+	a = s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(lbIP + ":80"), Protocol: corev1.ProtocolTCP})
+	if a.Verdict != Open || a.Rule() != portUnrestricted {
+		t.Errorf("another Service has the address, too: %+v", a)
+	}
 	s = world(func(s *corev1.Service) {
 		s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferClose)
 	},
