@@ -68,7 +68,7 @@ func (s Suite) Run(ctx context.Context, o Options) ([]spec.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, version: s.Version, program: program, results: map[string]spec.Result{}, began: time.Now()}
+	r := &run{Options: o, version: s.Version, program: program, results: map[string]spec.Result{}}
 	o.Parallel = min(o.Parallel, len(o.Specs))
 	if err := r.processes(ctx, o.Parallel, r.arguments(kubectl)); err != nil {
 		return nil, err
@@ -79,12 +79,15 @@ func (s Suite) Run(ctx context.Context, o Options) ([]spec.Result, error) {
 type run struct {
 	Options
 	version, program string
-	began            time.Time
 
 	mu      sync.Mutex
 	results map[string]spec.Result // by name of the spec
 	broken  []string               // why specs could not run: what failed before all, and how processes died
 }
+
+// seed decides in which order the specs begin. Of 30 seeds it is the best for v1.36.3: the specs that take minutes begin
+// early. With the worst, the run waits three minutes longer for the last of them.
+const seed = 6
 
 // arguments returns the flags of each process.
 func (r *run) arguments(kubectl string) []string {
@@ -93,7 +96,7 @@ func (r *run) arguments(kubectl string) []string {
 		names = append(names, regexp.QuoteMeta(sig+s.Name))
 	}
 	return []string{
-		"--test.timeout=0", "--ginkgo.timeout=24h", "--ginkgo.no-color", fmt.Sprint("--ginkgo.seed=", r.began.Unix()),
+		"--test.timeout=0", "--ginkgo.timeout=24h", "--ginkgo.no-color", fmt.Sprint("--ginkgo.seed=", seed),
 		"--ginkgo.focus=(?:" + strings.Join(names, "|") + ")$",
 		"--kubeconfig=" + r.Kubeconfig, "--kubectl-path=" + kubectl, "--provider=skeleton", "--node-os-distro=custom",
 		// Without the number, processes other than the first take the cluster for one without nodes.
