@@ -85,8 +85,8 @@ type run struct {
 	broken  []string               // why specs could not run: what failed before all, and how processes died
 }
 
-// seed decides in which order the specs begin. Of 30 seeds it is the best for v1.36.3: the specs that take minutes begin
-// early. With the worst, the run waits three minutes longer for the last of them.
+// seed decides in which order the specs begin. Of 30 seeds it is the best for v1.36.3: most of the specs that take
+// minutes begin early. With the worst, the run waits three minutes longer for the last of them.
 const seed = 6
 
 // arguments returns the flags of each process.
