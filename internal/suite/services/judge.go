@@ -37,6 +37,7 @@ type player struct {
 	dice    dice.Dice
 	gone    []door // all that were asked so far
 	flows   []*flow
+	clients []remembered
 	opened  int
 	struck  string // the node to whose proxier something has happened; empty if nothing has
 }
@@ -62,6 +63,7 @@ func (p *player) judge(ctx context.Context, w spec.World) error {
 		rows = append(rows, p.row(w, &asked[i], counts))
 	}
 	rows = append(rows, p.follow(w, now)...)
+	rows = append(rows, p.recall(w, now)...)
 	fresh := p.open(asked)
 	for _, f := range fresh {
 		rows = append(rows, f.row)
@@ -73,7 +75,10 @@ func (p *player) judge(ctx context.Context, w spec.World) error {
 		return err
 	}
 	p.flows = append(p.flows, fresh...)
-	return p.locate(ctx, w)
+	if err := p.locate(ctx, w); err != nil {
+		return err
+	}
+	return p.meet(ctx, w, now, asked)
 }
 
 // state returns the cluster's state for the oracle.

@@ -134,6 +134,8 @@ var (
 		"https://github.com/kubernetes/kubernetes/issues/126130"}
 	flowEnds = Rule{"flow-ends", "A UDP flow ends with the address that it was sent to.",
 		"https://github.com/kubernetes/kubernetes/issues/126130"}
+	affinityKept = Rule{"affinity-kept", "A client with affinity stays with its Pod when other endpoints change.",
+		virtualIPs + "#session-affinity"}
 )
 
 // Rules returns all rules.
@@ -145,5 +147,6 @@ func Rules() []Rule {
 		duplicated, hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, portProtocol,
 		portUnrestricted, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
 		clientKeptLocal, affinity, flowStays, tcpUndecided, flowDrains, flowMoves, flowEnds,
+		affinityKept,
 	}
 }
