@@ -179,6 +179,14 @@ matrix.addEventListener('click', event => {
   const a = event.target.closest('tbody a');
   if (a && a.hash === location.hash) route(); // the address does not change
 });
+let entered = false; // by the key that is down: a link of the matrix, which opens the dialog
 // The dialog closes with Escape by itself.
-document.addEventListener('keydown', event => $('detail').open ? player && player.key(event) : key(event));
+document.addEventListener('keydown', event => {
+  entered = event.key === 'Enter' && matrix.contains(event.target);
+  return $('detail').open ? player && player.key(event) : key(event);
+});
+// A link acts when Enter goes down, and a button when its character comes: the key would open the dialog and close it.
+document.addEventListener('keypress', event => {
+  if (entered && $('detail').contains(event.target)) event.preventDefault();
+});
 if (details.has(addressed()[0])) route();
