@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/viplab/viplab/internal/noun"
 )
 
 // arrivals say when packets come to a hook.
@@ -129,18 +131,12 @@ func (p *printer) set(s *Set) {
 	if s.Comment != "" {
 		fmt.Fprintf(p, ": %s", s.Comment)
 	}
-	fmt.Fprintf(p, " (%s)\n", strings.Join(append([]string{plural(len(s.Elements), "element")}, s.Properties...), "; "))
+	properties := append([]string{noun.Count(len(s.Elements), "element")}, s.Properties...)
+	fmt.Fprintf(p, " (%s)\n", strings.Join(properties, "; "))
 	for _, e := range s.Elements {
 		p.about(e.About)
 		p.line(e.Counters, e.Text)
 	}
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // about writes what the next line is for.

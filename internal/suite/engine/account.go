@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
+	"github.com/viplab/viplab/internal/noun"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -160,7 +161,7 @@ func writeBlocks(b *strings.Builder, lines []line) {
 		fmt.Fprintf(b, "   want %s\n   got  %s\n", l.want, l.got)
 	}
 	if left > 0 {
-		fmt.Fprintf(b, "and %d more %s\n", left, plural("row", left))
+		fmt.Fprintf(b, "and %d more %s\n", left, noun.Plural(left, "row"))
 	}
 }
 
@@ -181,13 +182,6 @@ func writeFirstTrace(b *strings.Builder, probes []*probed) {
 	}
 	first.writeShort(b)
 	if more := len(traces) - 1; more > 0 {
-		fmt.Fprintf(b, "and %d more %s\n", more, plural("trace", more))
+		fmt.Fprintf(b, "and %d more %s\n", more, noun.Plural(more, "trace"))
 	}
-}
-
-func plural(word string, n int) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
 }

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/viplab/viplab/internal/noun"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -170,7 +171,7 @@ func (r Report) writeCounts(b *strings.Builder, style Style) {
 func (p Proxier) counts() string {
 	text := fmt.Sprintf("%d passed, ", p.Passed)
 	if p.Known > 0 {
-		text += fmt.Sprintf("%d known (%s), ", p.Known, number(p.Issues, "deviation"))
+		text += fmt.Sprintf("%d known (%s), ", p.Known, noun.Count(p.Issues, "deviation"))
 	}
 	text += fmt.Sprintf("%d failed, %d broken; %d %s, %d %s", p.Failed, p.Broken,
 		p.NotApplicable, spec.NotApplicable, p.NotOffered, spec.NotOffered)
@@ -181,17 +182,9 @@ func (p Proxier) counts() string {
 		text += fmt.Sprintf(", %d %s", p.NotRun, spec.NotRun)
 	}
 	if p.OmittedRows > 0 {
-		text += fmt.Sprintf("; %s not asked", number(p.OmittedRows, "row"))
+		text += fmt.Sprintf("; %s not asked", noun.Count(p.OmittedRows, "row"))
 	}
 	return text
-}
-
-// number returns a number with its noun.
-func number(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // writeKnown prints each known deviation once, with the scenarios that show it.
