@@ -87,9 +87,9 @@ func (p *player) make(ctx context.Context, w spec.World, from, to State) error {
 	}
 	if to.Life != nil {
 		p.clients = nil // nothing says that a proxier remembers them
-	}
-	if to.Life != nil && w.Features()[spec.Relays] {
-		p.flows = nil // a relay's connections end with it
+		if w.Features()[spec.Relays] {
+			p.flows = nil // a relay's connections end with it
+		}
 	}
 	return nil
 }

@@ -35,6 +35,8 @@ func TestRecall(t *testing.T) {
 			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10)},
 		}
 	}
+	unready := endpointOn("n1", onN1, is(false, false, false))
+	noExternalIPs := func(s *corev1.Service) { s.Spec.ExternalIPs = nil }
 	before, server := sticky(nil, near, far), netip.MustParseAddrPort(onN1+":8080")
 	for name, c := range map[string]struct {
 		before, now *State
@@ -44,11 +46,11 @@ func TestRecall(t *testing.T) {
 		"another endpoint comes":           {before, sticky(nil, near, far, third), true},
 		"another endpoint leaves":          {before, sticky(nil, near), true},
 		"the endpoint leaves":              {before, sticky(nil, far), false},
-		"it turns unready":                 {before, sticky(nil, endpointOn("n1", onN1, is(false, false, false)), far), false},
+		"it turns unready":                 {before, sticky(nil, unready, far), false},
 		"another slice lists it":           {before, elsewhere, false},
 		"it gets another port":             {before, otherPort, false},
 		"the Service is made anew":         {before, anew, false},
-		"the Service is edited":            {before, sticky(func(s *corev1.Service) { s.Spec.ExternalIPs = nil }, near, far), false},
+		"the Service is edited":            {before, sticky(noExternalIPs, near, far), false},
 		"the policy is Local":              {sticky(etpLocal, near, far), sticky(etpLocal, near, far, third), false},
 		"the internal policy is Local":     {sticky(itpLocal, near, far), sticky(itpLocal, near, far, third), false},
 		"clients are remembered for 10 s":  {sticky(short, near, far), sticky(short, near, far, third), false},
