@@ -44,6 +44,9 @@ policydiff: build ## compare verdicts on network policies with cyclonus, and wit
 	@bin/viplab netpol --cases viplab-out/cyclonus.json
 	@bin/policydiff -packets
 
+e2efaults: build ## put faults into a proxier, and see which of Kubernetes' specs notice (ARGS='-fault affinity')
+	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go run ./internal/cmd/e2efaults $(ARGS)
+
 pages: ## drive the pages in Chromium, and check them with axe-core, which needs npm
 	@scripts/pages
 
@@ -84,4 +87,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove e2e bench bench-proxiers apidiff dnsdiff policydiff pages lessons examples fuzz learners soak dist image lint vm clean help
+.PHONY: build test conform prove e2e e2efaults bench bench-proxiers apidiff dnsdiff policydiff pages lessons examples fuzz learners soak dist image lint vm clean help

@@ -40,6 +40,7 @@ type e2eFlags struct {
 	nodes    int
 	parallel int
 	slow     bool
+	failFast bool
 	list     bool
 	fault    faultFlag
 }
@@ -86,6 +87,7 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 	flags.IntVar(&f.nodes, "nodes", 3, "how many nodes the lab has, in 3 zones; some specs need 6")
 	flags.IntVar(&f.parallel, "parallel", parallelSpecs(), "how many processes run specs at the same time")
 	flags.BoolVar(&f.slow, "slow", false, "also run specs that take more than 10 minutes each")
+	flags.BoolVar(&f.failFast, "fail-fast", false, "end with the first failure on each proxier")
 	flags.BoolVar(&f.list, "list", false, "list the specs that the other flags choose instead of running them")
 	f.fault.add(cmd, "specs")
 	f.expect.add(flags, noExpectations)
@@ -227,7 +229,7 @@ func (r *e2eRun) choose(ctx context.Context, focus, skip *regexp.Regexp) error {
 // lab returns what the lab of a proxier has.
 func (r *e2eRun) lab(p spec.Proxier) e2e.Lab {
 	return e2e.Lab{Enforcer: r.enforcer != nil, SCTP: e2e.KernelHasSCTP(), DualIP: r.cluster.Stack == lab.Dual,
-		Slow: r.flags.slow, KubeProxy: isKubeProxy(p)}
+		Slow: r.flags.slow, KubeProxy: isKubeProxy(p), SourceAddress: p.Features()[spec.SourceAddress]}
 }
 
 func (r *e2eRun) list() error {

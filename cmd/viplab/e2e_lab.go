@@ -61,7 +61,7 @@ func (r *e2eRun) on(ctx context.Context, p spec.Proxier) (results []spec.Result,
 	ran, err := r.suite.Run(ctx, e2e.Options{
 		Place: place, Kubeconfig: kubeconfig, Nodes: r.flags.nodes, Specs: runnable, Parallel: r.flags.parallel,
 		Proxier: p.Name(), Out: r.flags.out, Expect: r.known[p.Name()], Evidence: evidence,
-		Listen: progress.listen,
+		Listen: progress.listen, FailFast: r.flags.failFast,
 	})
 	return append(ran, omitted...), err
 }

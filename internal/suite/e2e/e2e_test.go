@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
@@ -123,7 +124,8 @@ func (s Suite) tried(t *testing.T, ctx context.Context, known *expect.Known, is 
 	var told []spec.Result
 	results, err := s.Run(ctx, Options{
 		Place: &here{}, Kubeconfig: filepath.Join(out, "kubeconfig"), Nodes: 3, Specs: specs, Parallel: 3, Proxier: "p",
-		Out: out, Expect: known, Evidence: func(ns string, w io.Writer) { fmt.Fprintf(w, "what %s shows", ns) }, Listen: func(r spec.Result) { told = append(told, r) },
+		Out: out, Expect: known, Evidence: func(ns string, w io.Writer) { fmt.Fprintf(w, "what %s shows", ns) },
+		Listen: func(r spec.Result) { told = append(told, r) },
 	})
 	if len(results) != len(specs) {
 		t.Fatalf("%d results of %d specs", len(results), len(specs))
@@ -247,6 +249,34 @@ func TestAnInterruptionKeepsResults(t *testing.T) {
 	}
 }
 
+// The spec that waits never ends by itself.
+func TestFailFastEndsARun(t *testing.T) {
+	s := acting(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	specs, err := s.Specs(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs = slices.DeleteFunc(specs, func(s Spec) bool {
+		return !strings.HasSuffix(s.Name, "fail") && !strings.HasSuffix(s.Name, "wait")
+	})
+	results, err := s.Run(ctx, Options{Place: &here{}, Kubeconfig: filepath.Join(t.TempDir(), "k"), Nodes: 3, Specs: specs,
+		Parallel: 2, Proxier: "p", Out: t.TempDir(), FailFast: true})
+	if err != nil || len(results) != 2 {
+		t.Fatalf("%v, %d results", err, len(results))
+	}
+	for _, r := range results {
+		want, reason := spec.Fail, "got nothing"
+		if strings.HasSuffix(r.Scenario.ID, "wait") {
+			want, reason = spec.Skip, errFailedFast.Error()
+		}
+		if r.Verdict != want || !strings.Contains(r.Reason, reason) {
+			t.Errorf("%s: %s (%s), want %s (%s)", r.Scenario.ID, r.Verdict, r.Reason, want, reason)
+		}
+	}
+}
+
 func TestAProcessThatDiesBreaksItsSpec(t *testing.T) {
 	results, err := acting(t).tried(t, t.Context(), nil, func(name string) bool {
 		return strings.Contains(name, "kill") || strings.Contains(name, "hold")
@@ -292,7 +322,7 @@ func TestEveryReasonConcernsASpec(t *testing.T) {
 	if err := CheckObstacles(specs); err != nil {
 		t.Error(err)
 	}
-	everything := Lab{Enforcer: true, SCTP: true, DualIP: true, Slow: true, KubeProxy: true}
+	everything := Lab{Enforcer: true, SCTP: true, DualIP: true, Slow: true, KubeProxy: true, SourceAddress: true}
 	runnable, omitted := s.Part(specs, everything, "p")
 	if len(runnable) < 200 || len(runnable)+len(omitted) != len(specs) {
 		t.Errorf("%d specs run, %d do not, of %d", len(runnable), len(omitted), len(specs))
@@ -302,13 +332,14 @@ func TestEveryReasonConcernsASpec(t *testing.T) {
 			t.Errorf("%s does not run: %s", s.Name, o.reason)
 		}
 	}
-	for _, l := range []Lab{
-		{SCTP: true, DualIP: true, Slow: true, KubeProxy: true}, {Enforcer: true, DualIP: true, Slow: true, KubeProxy: true},
-		{Enforcer: true, SCTP: true, Slow: true, KubeProxy: true}, {Enforcer: true, SCTP: true, DualIP: true, KubeProxy: true},
-		{Enforcer: true, SCTP: true, DualIP: true, Slow: true},
+	for _, lack := range []func(*Lab){
+		func(l *Lab) { l.Enforcer = false }, func(l *Lab) { l.SCTP = false }, func(l *Lab) { l.DualIP = false },
+		func(l *Lab) { l.Slow = false }, func(l *Lab) { l.KubeProxy = false }, func(l *Lab) { l.SourceAddress = false },
 	} {
+		l := everything
+		lack(&l)
 		if fewer, _ := s.Part(specs, l, "p"); len(fewer) >= len(runnable) {
-			t.Errorf("a lab with %+v alone runs %d specs, one with all %d", l, len(fewer), len(runnable))
+			t.Errorf("a lab with %+v runs %d specs, one with all %d", l, len(fewer), len(runnable))
 		}
 	}
 }

@@ -20,6 +20,8 @@ type Lab struct {
 	Slow     bool // time for specs that take more than 10 minutes
 	// KubeProxy says that the proxier is Kubernetes' own.
 	KubeProxy bool
+	// SourceAddress says that the proxier declares spec.SourceAddress.
+	SourceAddress bool
 }
 
 // KernelHasSCTP reports whether programs can open sockets of SCTP. The kernel loads its module if it has one.
@@ -72,6 +74,13 @@ var obstacles = []obstacle{
 		func(l Lab) bool { return !l.SCTP }),
 	unless(`\[Feature:NetworkPolicy\]`, "it needs an enforcer of network policies: --enforcer", spec.NotOffered,
 		func(l Lab) bool { return !l.Enforcer }),
+	unless(`\[Feature:NetworkPolicy\]`, "its pods ask through ClusterIPs, and an enforcer must see who asks; the "+
+		"proxier does not declare source-address", spec.NotImplemented, func(l Lab) bool { return !l.SourceAddress }),
+	unless(`preserve source pod IP for traffic thru service cluster IP|externalTrafficPolicy=Local for type=NodePort|`+
+		`NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes|`+
+		`ExternalTrafficPolicy: Local .*should work from pods`,
+		"it wants the address of the client at the endpoint; the proxier does not declare source-address",
+		spec.NotImplemented, func(l Lab) bool { return !l.SourceAddress }),
 	unless(`\[Feature:IPv6DualStack\]`, "it needs both IP families: --ip dual", spec.NotRun,
 		func(l Lab) bool { return !l.DualIP }),
 }

@@ -52,10 +52,15 @@ type Options struct {
 	Evidence func(namespace string, w io.Writer)
 	// Listen is called with each result at once. It may be nil.
 	Listen func(spec.Result)
+	// FailFast ends the run with the first failure that is not known. Specs without a result by then are skipped.
+	FailFast bool
 }
 
 // ErrInterrupted says that a run has ended early. What had run by then has results.
 var ErrInterrupted = errors.New("the run was interrupted")
+
+// errFailedFast says why the other specs have not run.
+var errFailedFast = errors.New("the run ended with the first failure")
 
 // Run runs specs, and returns a result for each in their order. If the context ends it kills the processes, and the
 // error is ErrInterrupted.
@@ -68,7 +73,9 @@ func (s Suite) Run(ctx context.Context, o Options) ([]spec.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, version: s.Version, program: program, results: map[string]spec.Result{}}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	r := &run{Options: o, version: s.Version, program: program, stop: stop, results: map[string]spec.Result{}}
 	o.Parallel = min(o.Parallel, len(o.Specs))
 	if err := r.processes(ctx, o.Parallel, r.arguments(kubectl)); err != nil {
 		return nil, err
@@ -79,8 +86,10 @@ func (s Suite) Run(ctx context.Context, o Options) ([]spec.Result, error) {
 type run struct {
 	Options
 	version, program string
+	stop             context.CancelFunc
 
 	mu      sync.Mutex
+	stopped bool                   // by FailFast: later reports are of specs that it has interrupted
 	results map[string]spec.Result // by name of the spec
 	broken  []string               // why specs could not run: what failed before all, and how processes died
 }
@@ -154,6 +163,9 @@ func (r *run) waited(process int, err error, output func() []byte) {
 func (r *run) add(report specReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.stopped {
+		return
+	}
 	if report.LeafNodeType != specNode {
 		why := report.LeafNodeType + ": " + report.reason()
 		if report.State != passed && report.State != skipped && !slices.Contains(r.broken, why) {
@@ -170,6 +182,10 @@ func (r *run) add(report specReport) {
 	r.results[r.Specs[i].Name] = result
 	if r.Listen != nil {
 		r.Listen(result)
+	}
+	if r.FailFast && result.Verdict == spec.Fail {
+		r.stopped = true
+		r.stop()
 	}
 }
 
@@ -237,6 +253,13 @@ func slug(name string) string {
 func (r *run) all(ctx context.Context) ([]spec.Result, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var early error // why the run ended before its end
+	switch {
+	case r.stopped:
+		early = errFailedFast
+	case ctx.Err() != nil:
+		early = ErrInterrupted
+	}
 	var out []spec.Result
 	for _, s := range r.Specs {
 		result, ok := r.results[s.Name]
@@ -244,14 +267,14 @@ func (r *run) all(ctx context.Context) ([]spec.Result, error) {
 			result = spec.Result{Scenario: s.scenario(r.version), Proxier: r.Proxier, Verdict: spec.Broken,
 				Reason: "the tests ended without a report of it"}
 			result.Reason = strings.Join(append([]string{result.Reason}, r.broken...), "\n")
-			if ctx.Err() != nil {
-				result.Verdict, result.Cause, result.Reason = spec.Skip, spec.NotRun, ErrInterrupted.Error()
+			if early != nil {
+				result.Verdict, result.Cause, result.Reason = spec.Skip, spec.NotRun, early.Error()
 			}
 		}
 		out = append(out, result)
 	}
-	if ctx.Err() != nil {
-		return out, ErrInterrupted
+	if r.stopped {
+		return out, nil
 	}
-	return out, nil
+	return out, early
 }

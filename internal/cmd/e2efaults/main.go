@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command e2efaults puts each fault of "viplab prove" into a proxier or an enforcer, and runs those of Kubernetes'
+// specs that are about the theme of the fault ("viplab e2e"). It prints how many faults they notice, theme by theme. A
+// run ends with the first spec that fails. The same specs without a fault are the control: they must pass.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/viplab/viplab/internal/suite/prove/faults"
+	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+type options struct {
+	viplab   string
+	proxier  string
+	enforcer string
+	out      string
+	only     *regexp.Regexp
+	parallel int
+	limit    time.Duration
+}
+
+// trial is one fault, and what the specs said.
+type trial struct {
+	fault faults.Fault
+	theme string // the group of the first scenario that names the fault
+	spec  string // that failed; "" if none did
+	err   error  // there is no result
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2efaults:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var o options
+	flag.StringVar(&o.viplab, "viplab", "bin/viplab", "the program to run")
+	flag.StringVar(&o.proxier, "proxier", "nftables", "proxier to put the faults into")
+	flag.StringVar(&o.enforcer, "enforcer", "policy-nftables", "enforcer to put faults of network policies into")
+	flag.StringVar(&o.out, "out", "viplab-out/e2efaults", "folder for the reports; what is there does not run again")
+	flag.IntVar(&o.parallel, "parallel", 2, "how many faults are tried at once")
+	flag.DurationVar(&o.limit, "time", 6*time.Minute, "limit for one fault, after which there is no result")
+	only := flag.String("fault", "", "try only faults whose name matches this regular expression")
+	flag.Parse()
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("-fault: %w", err)
+	}
+	trials, err := o.trials()
+	if err != nil {
+		return err
+	}
+	control := trial{theme: "control"}
+	if o.try(ctx, &control); control.err != nil || control.spec != "" {
+		return fmt.Errorf("without a fault: %w%s", cmp.Or(control.err, errors.New("a spec fails: ")), control.spec)
+	}
+	o.all(ctx, trials)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return write(os.Stdout, trials)
+}
+
+// trials returns the faults of the proxier and the enforcer, in the order of the catalogue's groups.
+func (o options) trials() (all []trial, err error) {
+	list, _, err := faults.All()
+	if err != nil {
+		return nil, err
+	}
+	catalogue, err := scenarios.All()
+	if err != nil {
+		return nil, err
+	}
+	order := func(t trial) int {
+		return slices.IndexFunc(catalogue, func(s spec.Scenario) bool { return s.Group == t.theme })
+	}
+	for _, f := range list {
+		i := slices.IndexFunc(catalogue, func(s spec.Scenario) bool { return slices.Contains(f.Scenarios, s.ID) })
+		if i < 0 || !o.only.MatchString(f.Name) || !f.For(o.proxier) && !f.For(o.enforcer) {
+			continue
+		}
+		all = append(all, trial{fault: f, theme: catalogue[i].Group})
+	}
+	if len(all) == 0 {
+		return nil, errors.New("-fault, -proxier: no fault matches (viplab prove --list shows all)")
+	}
+	slices.SortStableFunc(all, func(a, b trial) int { return cmp.Compare(order(a), order(b)) })
+	return all, nil
+}
+
+// all tries the faults, and prints each result.
+func (o options) all(ctx context.Context, trials []trial) {
+	var jobs errgroup.Group
+	var mu sync.Mutex
+	jobs.SetLimit(max(o.parallel, 1))
+	for i := range trials {
+		t := &trials[i]
+		jobs.Go(func() error {
+			began := time.Now()
+			o.try(ctx, t)
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintf(os.Stderr, "%s: %s: %s, %.0f s\n", t.theme, t.fault.Name, t, time.Since(began).Seconds())
+			return nil
+		})
+	}
+	_ = jobs.Wait() // no job returns an error
+}
+
+func (t trial) String() string {
+	switch {
+	case t.err != nil:
+		return "no result: " + t.err.Error()
+	case t.spec == "":
+		return "not noticed"
+	}
+	return "noticed by " + t.spec
+}
+
+// try runs the specs of a theme with the fault, unless an earlier run has left its report.
+func (o options) try(ctx context.Context, t *trial) {
+	folder := filepath.Join(o.out, cmp.Or(t.fault.Name, "control"))
+	if t.read(folder) {
+		return
+	}
+	args := []string{"e2e", "--proxier", o.proxier, "--fail-fast", "--out", folder, "--focus", focus(t.theme),
+		"--skip", tooLong}
+	if t.fault.Name != "" {
+		args = append(args, "--fault", t.fault.Name)
+	}
+	if t.theme == "networkpolicy" || t.theme == "control" {
+		args = append(args, "--enforcer", o.enforcer)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not done within %s", o.limit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, o.viplab, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // it removes its lab
+	output, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		err = nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		t.err = context.Cause(ctx)
+	case err != nil:
+		lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+		t.err = fmt.Errorf("%w: %s", err, lines[len(lines)-1])
+	case !t.read(folder):
+		t.err = errors.New("no report")
+	}
+	if t.err != nil { // the next run tries again
+		t.err = errors.Join(t.err, os.RemoveAll(folder))
+	}
+}
+
+// read reads the report in a folder, and reports whether there is one.
+func (t *trial) read(folder string) bool {
+	data, err := os.ReadFile(filepath.Join(folder, "report.json"))
+	if err != nil {
+		return false
+	}
+	var r report.Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.err = err
+		return true
+	}
+	for _, x := range r.Results {
+		if x.Verdict == spec.Fail {
+			t.spec = x.Scenario
+		}
+	}
+	return true
+}
+
+// write prints a table in Markdown, and which faults were not noticed.
+func write(w io.Writer, trials []trial) error {
+	fmt.Fprintf(w, "| theme | faults | noticed by specs | not noticed |\n|---|---|---|---|\n")
+	var total, noticed, none int
+	for len(trials) > 0 {
+		theme := trials[0].theme
+		var faults, found int
+		var missed []string
+		for ; len(trials) > 0 && trials[0].theme == theme; trials = trials[1:] {
+			t := trials[0]
+			faults++
+			switch {
+			case t.err != nil:
+				none++
+				missed = append(missed, t.fault.Name+" (no result)")
+			case t.spec != "":
+				found++
+			default:
+				missed = append(missed, t.fault.Name)
+			}
+		}
+		fmt.Fprintf(w, "| %s | %d | %d | %s |\n", theme, faults, found, strings.Join(missed, ", "))
+		total, noticed = total+faults, noticed+found
+	}
+	_, err := fmt.Fprintf(w, "| all | %d | %d | %d without a result |\n", total, noticed, none)
+	return err
+}
