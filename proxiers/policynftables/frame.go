@@ -53,7 +53,22 @@ func policyFrame(ranges []netip.Prefix) nft.Frame {
 			Kind:  knftables.FilterType, Hook: knftables.PostroutingHook, Priority: priority,
 		})
 	}
+	f.Bases = append(f.Bases, vxlanFrame(ranges))
 	return f
+}
+
+// vxlanFrame returns the chain that drops VXLAN packets of pods. It comes after conntrack: a node that masquerades may
+// choose the port of VXLAN as the source of a flow, and the answers of a pod go there.
+func vxlanFrame(ranges []netip.Prefix) nft.BaseChain {
+	var rules []string
+	for _, r := range ranges {
+		rules = append(rules, fmt.Sprintf("%s saddr %s udp dport %d ct state new,invalid,untracked %s",
+			nft.Word(lab.FamilyOf(r.Addr())), r, vxlanPort, drop(policy.Egress, tunnelled)))
+	}
+	return nft.BaseChain{
+		Chain: nft.NewChain("tunnels", "pods make no VXLAN tunnels", rules...),
+		Kind:  knftables.FilterType, Hook: knftables.PreroutingHook, Priority: "-150",
+	}
 }
 
 // addSources adds to a frame the rules that drop packets from addresses of others. They apply to some devices; an empty
@@ -71,10 +86,9 @@ func addSources(f *nft.Frame, devices string) {
 		rules = append(rules, fmt.Sprintf("meta protocol %[1]s iifname . %[1]s saddr != @%[2]s %[3]s", nft.Word(ip),
 			portSet(ip), drop(policy.Egress, spoofed)))
 	}
-	rules = append(rules, "meta l4proto { 4, 41 } "+drop(policy.Egress, tunnelled), // IP and IPv6 in IP
-		fmt.Sprintf("udp dport %d %s", vxlanPort, drop(policy.Egress, tunnelled)))
+	rules = append(rules, "meta l4proto { 4, 41 } "+drop(policy.Egress, tunnelled)) // IP and IPv6 in IP
 	f.Bases = append(f.Bases, nft.BaseChain{
-		Chain: nft.NewChain("sources", "pods send from their own addresses, and make no tunnels", rules...),
+		Chain: nft.NewChain("sources", "pods send from their own addresses, and no IP in IP", rules...),
 		Kind:  knftables.FilterType, Hook: knftables.PreroutingHook, Priority: "-300", // before conntrack
 	})
 }

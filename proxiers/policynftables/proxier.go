@@ -17,9 +17,9 @@
 // destination is already the endpoint's, and the source is still the client's, because masquerading happens at priority
 // 100. Only a proxier that relays connections hides clients behind the node's address.
 //
-// The chain sources first drops packets with a forged source address, and tunnels that pods build themselves. It is in
-// this table if pods are routed, and in a table of the bridge family if they share a bridge, because only the bridge
-// knows the port that a packet came from.
+// The chain sources first drops packets with a forged source address, and IP in IP of pods. It is in this table if pods
+// are routed, and in a table of the bridge family if they share a bridge, because only the bridge knows the port that a
+// packet came from. The chain tunnels drops VXLAN packets of pods.
 //
 // A change is one transaction for each table, and contains only the chains and elements that differ.
 package policynftables

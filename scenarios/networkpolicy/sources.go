@@ -136,9 +136,25 @@ func tunnels() []spec.Scenario {
 			if len(heard) > 0 {
 				err = errors.Join(err, fmt.Errorf("b2 has got %q from a tunnel of a1", heard))
 			}
-			return err
+			return errors.Join(err, answered(ctx, w))
 		}}},
 	}}
+}
+
+// answered asks b1 from the port of VXLAN (RFC 7348) of a node. A node that masquerades a client may choose that port.
+func answered(ctx context.Context, w spec.World) error {
+	n1 := w.Lab().Node("n1")
+	probe := traffic.Probe{
+		From: n1.NS, Source: netip.AddrPortFrom(n1.Addr(lab.V4), 4789), Proto: "udp",
+		To:     spec.Must(w.Resolve(spec.HostAt("b1", 8080), lab.V4, "udp")),
+		Fences: []netip.Addr{w.Lab().Node("n1").Addr(lab.V4), w.Lab().Node("n2").Addr(lab.V4)},
+	}
+	a := probe.Do(ctx)
+	spec.MustDo(a.Fault)
+	if a.Outcome != traffic.Reply {
+		return fmt.Errorf("b1 is asked from port 4789 of n1: want an answer, got %s", a.Outcome)
+	}
+	return nil
 }
 
 // wrapUp sends a datagram for a socket of n2 from a1, in VXLAN and in IP in IP.
