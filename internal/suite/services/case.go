@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
@@ -39,6 +40,8 @@ type State struct {
 	Services []*corev1.Service `json:"services,omitempty"`
 	// Slices are the EndpointSlices without a controller. Each stands for one in each family.
 	Slices []*discoveryv1.EndpointSlice `json:"slices,omitempty"`
+	// Policies are there only if somebody enforces them.
+	Policies []*networkingv1.NetworkPolicy `json:"policies,omitempty"`
 }
 
 // clone returns a copy of the objects of the state that shares nothing with it.
@@ -52,6 +55,9 @@ func (s State) clone() State {
 	}
 	for _, e := range s.Slices {
 		out.Slices = append(out.Slices, e.DeepCopy())
+	}
+	for _, p := range s.Policies {
+		out.Policies = append(out.Policies, p.DeepCopy())
 	}
 	return out
 }

@@ -56,7 +56,8 @@ func (p *player) recall(w spec.World, now *oracle.State) []spec.Row {
 		a := now.Recall(c.state, c.Question, c.server)
 		p.playing.Coverage.addAnswer(a)
 		names, known := p.servers(w, a.Endpoints, c.to.protocol)
-		if a.Verdict == oracle.Open || !known || !slices.Equal(names, []string{c.name}) || !p.isSender(w, c.question) {
+		if a.Verdict == oracle.Open || !known || !slices.Equal(names, []string{c.name}) || !p.isSender(w, c.question) ||
+			!p.policed.indifferent(c.question, a) {
 			continue
 		}
 		r := c.bare()

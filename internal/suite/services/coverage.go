@@ -14,6 +14,8 @@ type Coverage struct {
 	mu sync.Mutex
 
 	States, Histories int
+	// Policies counts the NetworkPolicies of all states.
+	Policies int
 	// Values counts the values of the fields of Services: "type=NodePort".
 	Values map[string]int
 	// Pairs counts the pairs of values of two fields in one Service.
@@ -39,6 +41,7 @@ func (c *Coverage) Add(played Case) {
 		c.Histories++
 	}
 	for _, s := range played.States {
+		c.Policies += len(s.Policies)
 		for _, svc := range s.Services {
 			var values []string
 			for _, f := range fields {
@@ -83,6 +86,11 @@ func (c *Coverage) Never() []string {
 	}
 	for _, kind := range changes {
 		if !edited(kind.name) && c.Changes[kind.name] == 0 && !slices.Contains(names, kind.name) {
+			names = append(names, kind.name)
+		}
+	}
+	for _, kind := range policyChanges {
+		if c.Policies > 0 && c.Changes[kind.name] == 0 {
 			names = append(names, kind.name)
 		}
 	}

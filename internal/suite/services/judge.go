@@ -38,6 +38,7 @@ type player struct {
 	gone    []door // all that were asked so far
 	flows   []*flow
 	clients []remembered
+	policed *isolation // in the state that is judged
 	opened  int
 	struck  string // the node to whose proxier something has happened; empty if nothing has
 }
@@ -81,13 +82,16 @@ func (p *player) judge(ctx context.Context, w spec.World) error {
 	return p.meet(ctx, w, now, asked)
 }
 
-// state returns the cluster's state for the oracle.
+// state returns the cluster's state for the oracle, and notes what policies say.
 func (p *player) state(w spec.World) *oracle.State {
 	s := &oracle.State{Offers: oracle.Offers{
 		Topology: w.Features()[spec.Topology], NodeHints: w.Features()[spec.NodeHints],
 		SourceRanges: w.Features()[spec.SourceRanges],
 	}}
 	s.Services, s.EndpointSlices, s.Nodes = objects(w)
+	if p.policed = nil; w.Features()[spec.NetworkPolicy] {
+		p.policed = newIsolation(w.Store().Snapshot(), !w.Features()[spec.SourceAddress])
+	}
 	return s
 }
 
@@ -228,6 +232,13 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 	var rows []spec.Row
 	p.flows = slices.DeleteFunc(p.flows, func(f *flow) bool {
 		fate := now.Follow(f.Question, f.server)
+		if f.to.protocol == corev1.ProtocolUDP && w.Features()[spec.Relays] && fate.Verdict == oracle.Served {
+			// How long a relay remembers a client that sends nothing is not said.
+			fate.Endpoints, fate.MayMove = slices.Concat(fate.Endpoints, now.Ask(f.Question).Endpoints), true
+		}
+		if !p.policed.indifferent(f.question, fate.Answer) {
+			return true
+		}
 		servers, known := p.servers(w, fate.Endpoints, f.to.protocol)
 		sender := slices.Contains(p.pods(w), f.from.name) || f.from.kind != "pod"
 		if fate.Verdict == oracle.Open || !known || !sender || fate.Verdict == oracle.MayBeServed && len(servers) == 0 {

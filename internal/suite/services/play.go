@@ -120,6 +120,11 @@ func (p *player) change(ctx context.Context, w spec.World, from, to State) error
 			}
 		}
 	}
+	for _, policy := range to.Policies {
+		if err := w.Apply(policy.DeepCopy()); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -131,8 +136,13 @@ func fault(err error) error {
 	return &spec.HarnessError{Err: err}
 }
 
-// remove deletes the slices and Services that the next state does not have, or has made anew.
+// remove deletes the policies, slices and Services that the next state does not have, or has made anew.
 func (p *player) remove(w spec.World, from, to State) error {
+	for _, name := range missing(from.Policies, to.Policies) {
+		if err := w.Store().Delete(store.KindNetworkPolicy, w.Namespace(), name); err != nil {
+			return err
+		}
+	}
 	for _, old := range from.Slices {
 		if find(to.Slices, old.Name) != nil {
 			continue

@@ -57,6 +57,7 @@ func writeChange(w io.Writer, from, to State) error {
 		name string
 		gone []string
 	}{
+		{"networkpolicy", missing(from.Policies, to.Policies)},
 		{"endpointslice", missing(from.Slices, to.Slices)}, {"service", missing(from.Services, to.Services)},
 		{"pod", missing(from.Pods, to.Pods)},
 	} {
@@ -91,6 +92,9 @@ func writeChange(w io.Writer, from, to State) error {
 	}
 	for _, e := range differing(from.Slices, to.Slices) {
 		objects = append(objects, e)
+	}
+	for _, p := range differing(from.Policies, to.Policies) {
+		objects = append(objects, p)
 	}
 	if len(objects) > 0 {
 		fmt.Fprintln(w, "# kubectl apply -f - <<END")

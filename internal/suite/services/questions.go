@@ -170,6 +170,7 @@ func (p *player) ask(w spec.World, state *oracle.State) []question {
 					From: from.Sender, To: to.addr, Protocol: to.protocol, Via: to.via,
 				}}
 				q.answer = state.Ask(q.Question)
+				p.policed.judge(&q)
 				if p.complete(w, &q) {
 					all = append(all, q)
 				}

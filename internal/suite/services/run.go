@@ -128,9 +128,19 @@ func (o Options) cases(from int) (out []Case) {
 	}
 	most := min(batch, from-len(o.First)+firstBatch)
 	for i := from - len(o.First); i < o.Cases && len(out) < most; i++ {
-		out = append(out, Random(o.Seed, uint64(i)))
+		c := Random(o.Seed, uint64(i))
+		if o.policed() {
+			c.isolate(o.Seed, uint64(i))
+		}
+		out = append(out, c)
 	}
 	return out
+}
+
+// policed reports whether somebody enforces NetworkPolicies.
+func (o Options) policed() bool {
+	enforces := func(p spec.Proxier) bool { return p.Features()[spec.NetworkPolicy] }
+	return o.Engine.Enforcer != nil || slices.ContainsFunc(o.Engine.Proxiers, enforces)
 }
 
 // fail reports the first of the failures that happens again, or the first one if none does, and makes it smaller.

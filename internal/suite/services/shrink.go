@@ -183,6 +183,11 @@ func (c Case) valid() bool {
 				return false
 			}
 		}
+		for _, p := range s.Policies {
+			if p.Name == "" || p.Kind == "" || p.APIVersion == "" {
+				return false
+			}
+		}
 	}
 	return services
 }
