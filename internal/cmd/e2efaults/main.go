@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -45,9 +46,10 @@ type options struct {
 // trial is one fault, and what the specs said.
 type trial struct {
 	fault faults.Fault
-	theme string // the group of the first scenario that names the fault
-	spec  string // that failed; "" if none did
-	err   error  // there is no result
+	theme string   // the group of the first scenario that names the fault
+	specs []string // the groups whose specs run: those of all scenarios that name it
+	spec  string   // that failed; "" if none did
+	err   error    // there is no result
 }
 
 func main() {
@@ -78,7 +80,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	control := trial{theme: "control"}
+	control := trial{specs: slices.Collect(maps.Keys(themes))}
 	if o.try(ctx, &control); control.err != nil || control.spec != "" {
 		return fmt.Errorf("without a fault: %w%s", cmp.Or(control.err, errors.New("a spec fails: ")), control.spec)
 	}
@@ -103,11 +105,17 @@ func (o options) trials() (all []trial, err error) {
 		return slices.IndexFunc(catalogue, func(s spec.Scenario) bool { return s.Group == t.theme })
 	}
 	for _, f := range list {
-		i := slices.IndexFunc(catalogue, func(s spec.Scenario) bool { return slices.Contains(f.Scenarios, s.ID) })
-		if i < 0 || !o.only.MatchString(f.Name) || !f.For(o.proxier) && !f.For(o.enforcer) {
+		t := trial{fault: f}
+		for _, s := range catalogue {
+			if slices.Contains(f.Scenarios, s.ID) && !slices.Contains(t.specs, s.Group) {
+				t.specs = append(t.specs, s.Group)
+			}
+		}
+		if len(t.specs) == 0 || !o.only.MatchString(f.Name) || !f.For(o.proxier) && !f.For(o.enforcer) {
 			continue
 		}
-		all = append(all, trial{fault: f, theme: catalogue[i].Group})
+		t.theme = t.specs[0]
+		all = append(all, t)
 	}
 	if len(all) == 0 {
 		return nil, errors.New("-fault, -proxier: no fault matches (viplab prove --list shows all)")
@@ -151,12 +159,12 @@ func (o options) try(ctx context.Context, t *trial) {
 	if t.read(folder) {
 		return
 	}
-	args := []string{"e2e", "--proxier", o.proxier, "--fail-fast", "--out", folder, "--focus", focus(t.theme),
+	args := []string{"e2e", "--proxier", o.proxier, "--fail-fast", "--out", folder, "--focus", focus(t.specs),
 		"--skip", tooLong}
 	if t.fault.Name != "" {
 		args = append(args, "--fault", t.fault.Name)
 	}
-	if t.theme == "networkpolicy" || t.theme == "control" {
+	if slices.Contains(t.specs, policies) {
 		args = append(args, "--enforcer", o.enforcer)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not done within %s", o.limit))

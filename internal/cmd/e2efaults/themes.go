@@ -8,6 +8,9 @@ import "strings"
 const basic = `Services should (serve (a basic endpoint|multiport endpoints|endpoints on same port and different ` +
 	`protocols)|be able to create a functioning NodePort service|be rejected when no endpoints exist)`
 
+// policies is the group of scenarios of NetworkPolicies.
+const policies = "networkpolicy"
+
 // themes match the specs that are about the faults of a group of scenarios.
 var themes = map[string]string{
 	"clusterip": `Services should (be able to up and down|preserve source|work after the service has been recreated)|` +
@@ -40,21 +43,21 @@ var themes = map[string]string{
 	"security":                      `preserve source|NoSNAT|HostPort`,
 	"ruleset-shape":                 `Services should be able to up and down|KubeProxy|update service type`,
 	"sctp":                          `SCTP`,
-	"networkpolicy":                 `^Netpol`,
+	policies:                        `^Netpol`,
 }
 
 // tooLong matches specs that take minutes.
 const tooLong = `affinity timeout|update (endpoints|nodePort)|on ipv4 and ipv6 ip|change the type and ports`
 
-// focus returns the expression for the specs of a theme. The control runs those of all themes.
-func focus(theme string) string {
-	if theme == "networkpolicy" {
-		return themes[theme]
-	}
+// focus returns the expression for the specs of themes. Policies are beside the plainest traffic.
+func focus(names []string) string {
 	parts := []string{basic}
-	for name, pattern := range themes {
-		if name == theme || theme == "control" {
-			parts = append(parts, pattern)
+	if len(names) == 1 && names[0] == policies {
+		parts = nil
+	}
+	for _, name := range names {
+		if themes[name] != "" {
+			parts = append(parts, themes[name])
 		}
 	}
 	return strings.Join(parts, "|")

@@ -85,7 +85,7 @@ func (p *player) make(ctx context.Context, w spec.World, from, to State) error {
 	if err := to.Life.during(ctx, w, func() error { return fault(p.change(ctx, w, from, to)) }); err != nil {
 		return err
 	}
-	if to.Life != nil {
+	if to.Life != nil && to.Life.event().of == "proxier" {
 		p.clients = nil // nothing says that a proxier remembers them
 		if w.Features()[spec.Relays] {
 			p.flows = nil // a relay's connections end with it

@@ -55,6 +55,12 @@ var missedFaults = []Fault{
 		State: asFirstListed(func(first discoveryv1.Endpoint, now *discoveryv1.Endpoint) {
 			now.NodeName = first.NodeName
 		})},
+	{Name: "node-zone-stays", Description: "A node stays in its first zone for ever.",
+		State: keeping(func(last, now *corev1.Node) {
+			if zone := last.Labels[corev1.LabelTopologyZone]; zone != "" {
+				now.Labels[corev1.LabelTopologyZone] = zone
+			}
+		})},
 }
 
 // keeping returns a State that changes each new version of an object to keep something of the last shown one.
