@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
@@ -22,7 +23,8 @@ import (
 const probeLimit = time.Minute
 
 // patience is how long a probe that requires an answer waits after its fences. It covers delays that fences cannot
-// detect: those of a proxier that relays in user space, and the first retransmission of a SYN (1 s, RFC 6298).
+// detect: those of a proxier that relays in user space, and the first retransmission of a SYN (1 s, RFC 6298). It is
+// longer on busy machines.
 const patience = 5 * time.Second
 
 // failFastPatience is the patience of a failFast run. It still covers the retransmission.
@@ -84,7 +86,7 @@ func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, 
 	}
 	probe = traffic.Probe{
 		From: from.NS, Source: source, To: to, Proto: row.Protocol(), Payload: row.Payload,
-		Patience: p.patience, IfAccepted: row.Want.Allows(traffic.Silence),
+		Patience: machine.Busy(p.patience), IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 		// Masqueraded packets have the node's address, too.
 		PrivilegedPort: p.Lab().Node(row.From) != nil && row.SeenAs == spec.ClientAddr(),

@@ -24,8 +24,8 @@ type Life struct {
 	Node  string `json:"node"`
 }
 
-// event is something that happens to a proxier or its node. begin makes it happen before the changes, and end ends it after them.
-// Errors of the harness are HarnessErrors; others are the proxier's.
+// event is something that happens to a proxier or its node. begin makes it happen before the changes, and end ends it
+// after them. Errors of the harness are HarnessErrors; others are the proxier's.
 type event struct {
 	name string
 	// of is what it happens to: "proxier" or "node".
