@@ -51,7 +51,7 @@ func (r *e2eRun) on(ctx context.Context, p spec.Proxier) (results []spec.Result,
 		return nil, err
 	}
 	fmt.Fprintf(r.stderr, "%s: a lab of %d nodes is up after %.1f s; %d specs run in %d processes\n", p.Name(),
-		r.flags.nodes, time.Since(began).Seconds(), len(runnable), min(r.flags.parallel, len(runnable)))
+		r.flags.nodes, time.Since(began).Seconds(), len(runnable), e2e.Processes(r.flags.parallel, len(runnable)))
 	progress := newE2eProgress(r, p, len(runnable))
 	evidence := func(namespace string, w io.Writer) { // an error leaves the namespace to the end of the lab
 		l.TraceServices(ctx, namespace, w)

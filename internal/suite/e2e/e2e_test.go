@@ -190,6 +190,13 @@ func TestResultsOfParallelProcesses(t *testing.T) {
 	}
 }
 
+func TestOneSpecAloneHasAResult(t *testing.T) {
+	results, err := acting(t).tried(t, t.Context(), nil, func(name string) bool { return strings.HasSuffix(name, "fail") })
+	if err != nil || results["fail"].Verdict != spec.Fail {
+		t.Errorf("%v, %s: %s", err, results["fail"].Verdict, results["fail"].Reason)
+	}
+}
+
 func TestExpectations(t *testing.T) {
 	file, err := expect.Parse("known.yaml", []byte(`proxier: p
 expect:

@@ -40,7 +40,7 @@ type Options struct {
 	Nodes int
 	// Specs are those to run.
 	Specs []Spec
-	// Parallel is how many processes run them, at least 1.
+	// Parallel is how many processes run them, as Processes says.
 	Parallel int
 	// Proxier is the name in results.
 	Proxier string
@@ -76,12 +76,15 @@ func (s Suite) Run(ctx context.Context, o Options) ([]spec.Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	r := &run{Options: o, version: s.Version, program: program, stop: stop, results: map[string]spec.Result{}}
-	o.Parallel = min(o.Parallel, len(o.Specs))
-	if err := r.processes(ctx, o.Parallel, r.arguments(kubectl)); err != nil {
+	if err := r.processes(ctx, Processes(o.Parallel, len(o.Specs)), r.arguments(kubectl)); err != nil {
 		return nil, err
 	}
 	return r.all(ctx)
 }
+
+// Processes returns how many processes run for so many specs, if parallel are wanted. There are at least two:
+// one that is alone reports to nobody.
+func Processes(parallel, specs int) int { return max(2, min(parallel, specs)) }
 
 type run struct {
 	Options
