@@ -85,7 +85,8 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 	flags.StringVar(&f.skip, "skip", "", "do not run specs whose name matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the logs of failures")
 	flags.IntVar(&f.nodes, "nodes", 3, "how many nodes the lab has, in 3 zones; some specs need 6")
-	flags.IntVar(&f.parallel, "parallel", parallelSpecs(), "how many processes run specs at the same time; 1 counts as 2")
+	flags.IntVar(&f.parallel, "parallel", parallelSpecs(),
+		"how many processes run specs at the same time; 1 counts as 2")
 	flags.BoolVar(&f.slow, "slow", false, "also run specs that take more than 10 minutes each")
 	flags.BoolVar(&f.failFast, "fail-fast", false, "end with the first failure on each proxier")
 	flags.BoolVar(&f.list, "list", false, "list the specs that the other flags choose instead of running them")

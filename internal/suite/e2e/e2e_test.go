@@ -191,7 +191,8 @@ func TestResultsOfParallelProcesses(t *testing.T) {
 }
 
 func TestOneSpecAloneHasAResult(t *testing.T) {
-	results, err := acting(t).tried(t, t.Context(), nil, func(name string) bool { return strings.HasSuffix(name, "fail") })
+	fails := func(name string) bool { return strings.HasSuffix(name, "fail") }
+	results, err := acting(t).tried(t, t.Context(), nil, fails)
 	if err != nil || results["fail"].Verdict != spec.Fail {
 		t.Errorf("%v, %s: %s", err, results["fail"].Verdict, results["fail"].Reason)
 	}
@@ -268,8 +269,10 @@ func TestFailFastEndsARun(t *testing.T) {
 	specs = slices.DeleteFunc(specs, func(s Spec) bool {
 		return !strings.HasSuffix(s.Name, "fail") && !strings.HasSuffix(s.Name, "wait")
 	})
-	results, err := s.Run(ctx, Options{Place: &here{}, Kubeconfig: filepath.Join(t.TempDir(), "k"), Nodes: 3, Specs: specs,
-		Parallel: 2, Proxier: "p", Out: t.TempDir(), FailFast: true})
+	results, err := s.Run(ctx, Options{
+		Place: &here{}, Kubeconfig: filepath.Join(t.TempDir(), "k"), Nodes: 3, Specs: specs, Parallel: 2, Proxier: "p",
+		Out: t.TempDir(), FailFast: true,
+	})
 	if err != nil || len(results) != 2 {
 		t.Fatalf("%v, %d results", err, len(results))
 	}

@@ -74,8 +74,9 @@ var obstacles = []obstacle{
 		func(l Lab) bool { return !l.SCTP }),
 	unless(`\[Feature:NetworkPolicy\]`, "it needs an enforcer of network policies: --enforcer", spec.NotOffered,
 		func(l Lab) bool { return !l.Enforcer }),
-	unless(`\[Feature:NetworkPolicy\]`, "its pods ask through ClusterIPs, and an enforcer must see who asks; the "+
-		"proxier does not declare source-address", spec.NotImplemented, func(l Lab) bool { return !l.SourceAddress }),
+	unless(`\[Feature:NetworkPolicy\]`, "its pods connect through ClusterIPs, and the enforcer must see their "+
+		"addresses; the proxier does not declare source-address", spec.NotImplemented,
+		func(l Lab) bool { return !l.SourceAddress }),
 	unless(`preserve source pod IP for traffic thru service cluster IP|externalTrafficPolicy=Local for type=NodePort|`+
 		`NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes|`+
 		`ExternalTrafficPolicy: Local .*should work from pods`,

@@ -82,8 +82,8 @@ func (s Suite) Run(ctx context.Context, o Options) ([]spec.Result, error) {
 	return r.all(ctx)
 }
 
-// Processes returns how many processes run for so many specs, if parallel are wanted. There are at least two:
-// one that is alone reports to nobody.
+// Processes returns how many processes run the specs: as many as parallel, but no more than there are specs, and at
+// least two. Ginkgo sends no reports from a process that runs alone.
 func Processes(parallel, specs int) int { return max(2, min(parallel, specs)) }
 
 type run struct {

@@ -11,7 +11,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// isolation says what NetworkPolicies make of the answers of the Service API. Nil means that nobody enforces any.
+// isolation changes answers of the Service API to what they are under NetworkPolicies. Nil means that no program
+// enforces policies.
 type isolation struct {
 	cluster *policies.Cluster
 	nodes   map[netip.Addr]string // of the pods
@@ -65,7 +66,7 @@ func (i *isolation) judge(q *question) {
 			a.Verdict = oracle.NotServed
 		}
 		a.Endpoints, a.Sure, a.Evenly, a.Sticky, a.Source = left, nil, false, false, oracle.AnySource
-	default: // nobody answers, and a policy of the sender may keep it from learning that
+	default: // no endpoint answers, and an egress policy may drop the packet before the proxier refuses it
 		if i.egress(q, policies.End{}) == allowed {
 			return
 		}
