@@ -27,7 +27,7 @@ import (
 
 // matrixFile is a file of "viplab matrix". Each list that is missing has one entry: the default of "viplab conform".
 type matrixFile struct {
-	// Kernels are "here", the kernel of this machine, and those of the virtual machine: "6.1", "6.12".
+	// Kernels are "here", the kernel of this machine, and those of the virtual machine: "6.1", "6.12", "uml".
 	Kernels  []string `json:"kernels"`
 	Proxiers []string `json:"proxiers"`
 	IP       []string `json:"ip"`
@@ -59,7 +59,7 @@ func readMatrix(source string, text []byte) (*matrixFile, error) {
 			}
 		}
 	}
-	check("kernels", &f.Kernels, here, oneOf(here, "6.1", "6.12"))
+	check("kernels", &f.Kernels, here, oneOf(here, "6.1", "6.12", "uml"))
 	check("proxiers", &f.Proxiers, "iptables", oneOf(proxierNames()...))
 	check("ip", &f.IP, "dual", func(s string) error { _, err := lab.ParseStack(s); return err })
 	check("pods", &f.Pods, "bridge", func(s string) error { _, err := lab.ParsePodNetwork(s); return err })

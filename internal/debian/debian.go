@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debian downloads packages of Debian 12 with apt. It needs no root and changes none of the machine's packages.
+// Package debian downloads packages of Debian with apt. It needs no root and changes none of the machine's packages.
 package debian
 
 import (
@@ -17,9 +17,17 @@ type Apt struct{ options []string }
 
 // Own returns a configuration with Debian 12's own sources for an architecture, with lists that it updates in a folder.
 func Own(dir, arch string) (Apt, error) {
-	const sources = `deb http://deb.debian.org/debian bookworm main
+	return with(dir, arch, `deb http://deb.debian.org/debian bookworm main
 deb http://deb.debian.org/debian-security bookworm-security main
-`
+`)
+}
+
+// Backports is like Own, with the newer packages that Debian offers to users of Debian 13, such as kernels.
+func Backports(dir, arch string) (Apt, error) {
+	return with(dir, arch, "deb http://deb.debian.org/debian trixie-backports main\n")
+}
+
+func with(dir, arch, sources string) (Apt, error) {
 	list := filepath.Join(dir, "sources.list")
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755),
 		os.WriteFile(list, []byte(sources), 0o644)); err != nil {

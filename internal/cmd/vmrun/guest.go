@@ -50,6 +50,10 @@ func openWire() (*wire, error) {
 	if err := loadModules(); err != nil {
 		return nil, err
 	}
+	if inUML() {
+		port, err := openRaw(os.Getenv(portVariable))
+		return &wire{rw: port}, err
+	}
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
 		return nil, err
@@ -61,6 +65,35 @@ func openWire() (*wire, error) {
 		}
 	}
 	return nil, fmt.Errorf("no port %q among %d virtio ports", portName, len(names))
+}
+
+// inUML reports whether this is the guest of user-mode Linux.
+func inUML() bool { return os.Getenv(portVariable) != "" }
+
+// openRaw opens a terminal that passes all bytes on as they are, as cfmakeraw(3) has it.
+func openRaw(device string) (*os.File, error) {
+	port, err := os.OpenFile(device, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	modes, err := unix.IoctlGetTermios(int(port.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	modes.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL |
+		unix.IXON
+	modes.Oflag &^= unix.OPOST
+	modes.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	modes.Cflag = modes.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	return port, unix.IoctlSetTermios(int(port.Fd()), unix.TCSETS, modes)
+}
+
+// shared returns the mount of a folder of the host: by its 9p tag in QEMU, by its path in user-mode Linux.
+func shared(tag, path, target string, flags uintptr, cache string) mount {
+	if inUML() {
+		return mount{"none", target, "hostfs", flags, path}
+	}
+	return mount{tag, target, "9p", flags, "trans=virtio,version=9p2000.L,msize=512000" + cache}
 }
 
 func loadModules() error {
@@ -84,6 +117,9 @@ func loadModules() error {
 
 // serve takes the job, makes the machine look like the host, runs the command and reports its end.
 func serve(w *wire) error {
+	if err := w.send(kindReady, nil); err != nil {
+		return err
+	}
 	k, payload, err := w.receive()
 	if err != nil || k != kindJob {
 		return fmt.Errorf("wait for the job: got %q, %w", k, err)
@@ -130,9 +166,8 @@ func listen(w *wire, signals chan<- syscall.Signal, bye chan<- struct{}) {
 // /sbin/modprobe and /lib/modules are found when something asks for a module.
 func becomeHost(j job) error {
 	const host, memory, root = "/host", "/memory", "/root"
-	const share = "trans=virtio,version=9p2000.L,msize=512000"
 	if err := mountAll("",
-		mount{"host", host, "9p", unix.MS_RDONLY, share + ",cache=loose"},
+		shared("host", "/", host, unix.MS_RDONLY, ",cache=loose"),
 		mount{"tmpfs", memory, "tmpfs", 0, "mode=0755"},
 	); err != nil {
 		return err
@@ -156,7 +191,7 @@ func becomeHost(j job) error {
 		{host + j.Modules, "/lib/modules", "", unix.MS_BIND, ""},
 	}
 	for i, out := range j.Outs {
-		mounts = append(mounts, mount{fmt.Sprintf("out%d", i), out, "9p", 0, share})
+		mounts = append(mounts, shared(fmt.Sprintf("out%d", i), out, out, 0, ""))
 	}
 	if err := mountAll(root, mounts...); err != nil {
 		return err
@@ -263,7 +298,11 @@ func runJob(w *wire, j job, signals <-chan syscall.Signal) (int, error) {
 
 // runShell gives the host's terminal, which is the guest's console, to a shell.
 func runShell(j job, env []string) (int, error) {
-	tty, err := os.OpenFile("/dev/hvc0", os.O_RDWR|unix.O_NOCTTY, 0)
+	device := "/dev/hvc0"
+	if inUML() {
+		device = "/dev/tty0"
+	}
+	tty, err := os.OpenFile(device, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return 0, err
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/viplab/viplab/internal/debian"
 )
 
-// kernel is an unpacked Debian kernel package in the cache.
+// kernel is a kernel in the cache: an unpacked package of Debian, or a build.
 type kernel struct {
+	name    string // as the flag has it
 	dir     string // the package's root
 	release string // what uname -r says in the guest, for example 6.1.0-56-amd64
 }
@@ -36,11 +37,11 @@ var packages = map[string]*regexp.Regexp{
 	"6.12": regexp.MustCompile(`^linux-image-(6\.12\.[0-9.]+\+deb12-amd64)$`),
 }
 
-// findKernel returns the kernel from the cache, or downloads it there.
+// findKernel returns the kernel from the cache, or downloads or builds it there.
 func findKernel(cache, name string) (kernel, error) {
 	pattern := packages[name]
-	if pattern == nil {
-		return kernel{}, fmt.Errorf("unknown kernel %q: 6.1 or 6.12", name)
+	if pattern == nil && name != uml {
+		return kernel{}, fmt.Errorf("unknown kernel %q: 6.1, 6.12 or uml", name)
 	}
 	unlock, err := lockFile(filepath.Join(cache, "lock"))
 	if err != nil {
@@ -50,67 +51,84 @@ func findKernel(cache, name string) (kernel, error) {
 
 	dir := filepath.Join(cache, "linux-"+name)
 	if release, err := os.ReadFile(filepath.Join(dir, "release")); err == nil {
-		return kernel{dir, string(release)}, nil
+		return kernel{name, dir, string(release)}, nil
 	}
-	progress("download Debian's kernel %s into %s (once)", name, cache)
-	k, err := download(cache, dir, pattern)
+	progress("download the kernel %s into %s (once)", name, cache)
+	release := ""
+	if name == uml {
+		release, err = buildUML(cache, dir)
+	} else {
+		release, err = download(cache, dir, pattern)
+	}
 	if err != nil {
 		return kernel{}, fmt.Errorf("kernel %s: %w", name, err)
 	}
 	// last: it marks the folder as whole
-	return k, os.WriteFile(filepath.Join(dir, "release"), []byte(k.release), 0o644)
+	return kernel{name, dir, release}, os.WriteFile(filepath.Join(dir, "release"), []byte(release), 0o644)
 }
 
 // download asks the sources that this machine is configured with, and where they do not have the package (another
 // release, or lists never fetched or out of date) Debian's own with lists kept in the cache. Neither needs root.
-func download(cache, dir string, pattern *regexp.Regexp) (kernel, error) {
-	k, err := fetch(debian.Apt{}, dir, pattern)
+func download(cache, dir string, pattern *regexp.Regexp) (release string, err error) {
+	release, err = fetch(debian.Apt{}, dir, pattern)
 	if err == nil {
-		return k, nil
+		return release, nil
 	}
 	own, ownErr := debian.Own(filepath.Join(cache, "apt"), "amd64")
 	if ownErr == nil {
-		k, ownErr = fetch(own, dir, pattern)
+		release, ownErr = fetch(own, dir, pattern)
 	}
 	if ownErr != nil {
-		return kernel{}, errors.Join(err, ownErr)
+		return "", errors.Join(err, ownErr)
 	}
-	return k, nil
+	return release, nil
 }
 
 // fetch downloads and unpacks the newest matching package into dir.
-func fetch(a debian.Apt, dir string, pattern *regexp.Regexp) (kernel, error) {
-	names, err := a.Run("apt-cache", "", "pkgnames", "linux-image-6.")
+func fetch(a debian.Apt, dir string, pattern *regexp.Regexp) (release string, err error) {
+	release, err = unpackNewest(a, dir, "linux-image-", pattern)
 	if err != nil {
-		return kernel{}, err
+		return "", err
 	}
-	release := newest(strings.Fields(string(names)), pattern)
-	if release == "" {
-		return kernel{}, fmt.Errorf("apt knows no package %s", pattern)
+	if err := command("", findProgram("depmod"), "--basedir", dir, release); err != nil {
+		return "", err
+	}
+	return release, unpackImage(filepath.Join(dir, "boot", "vmlinuz-"+release), kernel{dir: dir}.image())
+}
+
+// unpackNewest downloads and unpacks, into an empty dir, the newest package whose name is the prefix and a version that
+// matches.
+func unpackNewest(a debian.Apt, dir, prefix string, pattern *regexp.Regexp) (version string, err error) {
+	names, err := a.Run("apt-cache", "", "pkgnames", prefix)
+	if err != nil {
+		return "", err
+	}
+	version = newest(strings.Fields(string(names)), pattern)
+	if version == "" {
+		return "", fmt.Errorf("apt knows no package %s", pattern)
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
-		return kernel{}, err
+		return "", err
 	}
-	if _, err := a.Run("apt-get", dir, "download", "-q", "linux-image-"+release); err != nil {
-		return kernel{}, err
+	if _, err := a.Run("apt-get", dir, "download", "-q", prefix+version); err != nil {
+		return "", err
 	}
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil || len(debs) != 1 {
-		return kernel{}, fmt.Errorf("%s: %d packages after the download", dir, len(debs))
+		return "", fmt.Errorf("%s: %d packages after the download", dir, len(debs))
 	}
-	for _, argv := range [][]string{
-		{"dpkg-deb", "--extract", debs[0], dir},
-		{"depmod", "--basedir", dir, release},
-	} {
-		if out, err := exec.Command(findProgram(argv[0]), argv[1:]...).CombinedOutput(); err != nil {
-			return kernel{}, fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, out)
-		}
+	return version, errors.Join(command("", "dpkg-deb", "--extract", debs[0], dir), os.Remove(debs[0]))
+}
+
+// command runs a program in a folder. Its error has the end of what the program printed.
+func command(dir, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out[max(0, len(out)-2000):])
 	}
-	k := kernel{dir, release}
-	if err := unpackImage(filepath.Join(dir, "boot", "vmlinuz-"+release), k.image()); err != nil {
-		return kernel{}, err
-	}
-	return k, os.Remove(debs[0])
+	return nil
 }
 
 // unpackImage writes the ELF file that a bzImage carries, which QEMU starts directly (PVH): under software emulation

@@ -25,6 +25,7 @@ func TestNewest(t *testing.T) {
 		{packages["6.12"], []string{"linux-image-6.12.9+deb12-amd64", "linux-image-6.12.117+deb12-amd64",
 			"linux-image-6.12.118+deb12-amd64-unsigned", "linux-image-6.12-amd64"}, "6.12.117+deb12-amd64"},
 		{packages["6.12"], []string{"linux-image-6.1.0-56-amd64"}, ""},
+		{umlSource, []string{"linux-source-7.9", "linux-source-7.10", "linux-source", "linux-source-8-rt"}, "7.10"},
 	} {
 		for range 2 { // in either order
 			if got := newest(c.names, c.pattern); got != c.want {
@@ -32,6 +33,25 @@ func TestNewest(t *testing.T) {
 			}
 			slices.Reverse(c.names)
 		}
+	}
+}
+
+func TestLostOptions(t *testing.T) {
+	const wanted = "# Devices\nCONFIG_A=y\nCONFIG_B=y\n\nCONFIG_C=y\n"
+	got := lostOptions(wanted, "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_CC=y\n")
+	if want := []string{"CONFIG_B=y", "CONFIG_C=y"}; !slices.Equal(got, want) {
+		t.Errorf("lost %q, want %q", got, want)
+	}
+	if lost := lostOptions(wanted, wanted); lost != nil {
+		t.Errorf("lost %q of itself", lost)
+	}
+}
+
+func TestUMLSaysWhatABuildNeeds(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := findKernel(t.TempDir(), uml)
+	if err == nil || !strings.Contains(err.Error(), "sudo apt-get install gcc libc6-dev make flex bison bc binutils") {
+		t.Errorf("without any tool: %v", err)
 	}
 }
 

@@ -14,10 +14,11 @@ import (
 
 // A frame is one byte of kind, four bytes of length (big endian), and the payload.
 //
-//	host to guest   job     JSON, once, first
+//	host to guest   job     JSON, once, when the guest is ready
 //	                signal  one byte: a signal for the command
 //	                bye     all output has arrived: power off
-//	guest to host   booted  the files are there, the command is about to start
+//	guest to host   ready   the port passes all bytes as they are
+//	                booted  the files are there, the command is about to start
 //	                stdout, stderr
 //	                exit    four bytes: the exit code
 //	                fault   text: the guest could not run the command
@@ -27,6 +28,7 @@ const (
 	kindJob    kind = 'j'
 	kindSignal kind = 's'
 	kindBye    kind = 'q'
+	kindReady  kind = 'r'
 	kindBooted kind = 'b'
 	kindStdout kind = 'o'
 	kindStderr kind = 'e'
@@ -37,8 +39,12 @@ const (
 // maxFrame bounds a payload: a longer one means that the stream is out of step.
 const maxFrame = 1 << 20
 
-// portName is how the guest finds the port among its virtio serial ports.
+// portName is how a guest of QEMU finds the port among its virtio serial ports.
 const portName = "viplab"
+
+// portVariable is the environment variable of /init with the port's device in user-mode Linux. Parameters of a kernel
+// that it does not know become such variables (Documentation/admin-guide/kernel-parameters.rst).
+const portVariable = "viplab_port"
 
 // job is what the guest shall do.
 type job struct {
@@ -46,7 +52,7 @@ type job struct {
 	Dir         string
 	Env         []string
 	Modules     string   // the folder that becomes /lib/modules
-	Outs        []string // folders that the guest may write to; the N-th has the 9p tag outN
+	Outs        []string // folders that the guest may write to; the N-th has the 9p tag outN in QEMU
 	Interactive bool     // a shell on the console instead of Args
 	Rows, Cols  uint16   // size of the terminal, if interactive
 }
