@@ -8,15 +8,21 @@ import (
 )
 
 func TestStretch(t *testing.T) {
-	for _, c := range []struct{ start, want time.Duration }{
-		{0, time.Minute},
-		{time.Millisecond, time.Minute},
-		{usual, time.Minute},
-		{60 * time.Millisecond, 6 * time.Minute},
-		{time.Hour, most * time.Minute},
+	for _, c := range []struct {
+		start      time.Duration
+		processors int
+		want       time.Duration
+	}{
+		{0, 2, time.Minute},
+		{time.Millisecond, 2, time.Minute},
+		{usual, 64, time.Minute},
+		{3 * usual, 2, 3 * time.Minute},
+		{usual, 1, 2 * time.Minute},
+		{3 * usual, 1, 6 * time.Minute},
+		{time.Hour, 1, most * time.Minute},
 	} {
-		if got := stretch(time.Minute, c.start); got != c.want {
-			t.Errorf("a start of %v: %v, want %v", c.start, got, c.want)
+		if got := stretch(time.Minute, c.start, c.processors); got != c.want {
+			t.Errorf("a start of %v with %d processors: %v, want %v", c.start, c.processors, got, c.want)
 		}
 	}
 }
