@@ -121,12 +121,21 @@ func (c *Conn) begin() (release func()) {
 	c.out = append(c.req.line(), body...)
 	c.in.expect(c.req, body)
 	if c.dialed {
-		_, _ = unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR) // reading the error clears it
+		c.forgetErrors()
 		c.readICMP()
 	}
 	c.refused, c.stray, c.note, c.echoes = false, "", "", 0
 	c.ticket, release = servers.expect(c.req.nonce)
 	return release
+}
+
+// forgetErrors clears the errors of earlier requests. The kernel keeps the ICMP errors of a UDP socket in its receive
+// buffer until they are read (IP_RECVERR, ip(7)): a flow that is refused for long would have no room for an answer.
+func (c *Conn) forgetErrors() {
+	for err := error(nil); err == nil || err == unix.EINTR; {
+		_, _, _, _, err = unix.Recvmsg(c.fd, nil, nil, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	}
+	_, _ = unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR) // reading the error clears it
 }
 
 func (c *Conn) exchange(ctx context.Context) (a Answer) {

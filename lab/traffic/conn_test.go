@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	. "github.com/viplab/viplab/internal/lab/nstest"
+	"github.com/viplab/viplab/lab/netns"
 )
 
 func TestSource(t *testing.T) {
@@ -112,6 +113,34 @@ func TestConnSurvivesSilence(t *testing.T) {
 			t.Errorf("open again: %v", a)
 		}
 	})
+}
+
+// A flow that is refused for a long time gets the answer when there is one: the kernel keeps ICMP errors in the memory of
+// the socket that holds answers, too.
+func TestErrorsLeaveRoomForTheAnswer(t *testing.T) {
+	w := newWorld(t)
+	Must(t, w.server.SetSysctls( // no limit for "port unreachable"
+		netns.Setting{Key: "net.ipv4.icmp_ratemask", Value: "0"},
+		netns.Setting{Key: "net.ipv6.icmp.ratemask", Value: "2"},
+	))
+	for _, f := range families {
+		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "udp", Keep: true,
+			Fences: []netip.Addr{f.gateway}}
+		c, a := p.Open(Within(t))
+		if a.Outcome != Refused {
+			t.Fatal(a)
+		}
+		for n := range 2000 {
+			if a := c.Exchange(Within(t)); a.Outcome != Refused {
+				t.Fatalf("%s, request %d: %v", f.name, n, a)
+			}
+		}
+		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
+		if a := c.Exchange(Within(t)); a.Outcome != Reply {
+			t.Errorf("%s, after 2000 errors: %v", f.name, a)
+		}
+		Must(t, c.Close())
+	}
 }
 
 func TestConnEnds(t *testing.T) {
