@@ -115,8 +115,8 @@ func TestConnSurvivesSilence(t *testing.T) {
 	})
 }
 
-// A flow that is refused for a long time gets the answer when there is one: the kernel keeps ICMP errors in the memory of
-// the socket that holds answers, too.
+// A flow that is refused for a long time gets the answer when there is one: the kernel keeps ICMP errors in the memory
+// of the socket that holds answers, too. The payload is more than the room that errors leave.
 func TestErrorsLeaveRoomForTheAnswer(t *testing.T) {
 	w := newWorld(t)
 	Must(t, w.server.SetSysctls( // no limit for "port unreachable"
@@ -125,7 +125,7 @@ func TestErrorsLeaveRoomForTheAnswer(t *testing.T) {
 	))
 	for _, f := range families {
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "udp", Keep: true,
-			Fences: []netip.Addr{f.gateway}}
+			Payload: 1200, Fences: []netip.Addr{f.gateway}}
 		c, a := p.Open(Within(t))
 		if a.Outcome != Refused {
 			t.Fatal(a)
