@@ -23,8 +23,8 @@ import (
 // with its machine, such as the clock. The kernel ignores a word with a dot.
 const mark = "viplab.vm=1"
 
-// bootLimit is how long a guest may take from the start of QEMU to the start of the command: under software emulation
-// that is about 3 s on an idle machine, so this much means that it hangs.
+// bootLimit is how long a guest may take from its start to that of the command: under software emulation that is about
+// 3 s on an idle machine, so this much means that it hangs.
 const bootLimit = 2 * time.Minute
 
 type machine struct {

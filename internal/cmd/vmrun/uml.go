@@ -119,7 +119,8 @@ func (k kernel) takeFrom(build string) error {
 func checkBuildTools() error {
 	var missing []string
 	for _, tool := range []struct{ program, pkg string }{
-		{"gcc", "gcc libc6-dev"}, {"make", "make"}, {"flex", "flex"}, {"bison", "bison"}, {"bc", "bc"}, {"strip", "binutils"},
+		{"gcc", "gcc libc6-dev"}, {"make", "make"}, {"flex", "flex"}, {"bison", "bison"}, {"bc", "bc"},
+		{"strip", "binutils"},
 	} {
 		if _, err := exec.LookPath(tool.program); err != nil {
 			missing = append(missing, tool.pkg)
