@@ -52,8 +52,11 @@ type generation struct {
 
 // newCanaries starts the server that answers for every canary. It listens on a node's own addresses, because a node
 // exists before any pod.
+//
+// Rules for earlier canaries of the store may still be in the kernel, where they answer. Each generation takes at least
+// one revision of the store, so numbers from its revision on are new.
 func newCanaries(node spec.Node) (*canaries, error) {
-	c := &canaries{store: node.Store, node: node.Name}
+	c := &canaries{store: node.Store, node: node.Name, number: int(node.Store.Snapshot().Revision)}
 	for _, f := range node.Families {
 		c.addrs = append(c.addrs, node.Host.Addr(f))
 	}

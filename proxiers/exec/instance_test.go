@@ -128,6 +128,26 @@ func TestAProgramThatNeverSyncs(t *testing.T) {
 	must(t, good.Stop(ctx))
 }
 
+// What an earlier program has left in the kernel answers for no canary of a later one.
+func TestAProgramThatComesAfterAnother(t *testing.T) {
+	w := newWorld(t)
+	ctx := within(t, patience)
+	served := map[netip.AddrPort]bool{}
+	for range 2 {
+		i := w.start("n1", child("good")...)
+		must(t, w.apply(ctx, i))
+		for _, g := range i.cluster.canaries.alive {
+			for _, to := range g.targets {
+				if served[to] {
+					t.Errorf("canary %s was served by the program before", to)
+				}
+				served[to] = true
+			}
+		}
+		must(t, i.Kill(ctx))
+	}
+}
+
 func TestAProgramThatIsKilled(t *testing.T) {
 	w := newWorld(t)
 	i := w.start("n1", child("good")...)
