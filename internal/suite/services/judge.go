@@ -41,14 +41,20 @@ type player struct {
 	policed *isolation // in the state that is judged
 	opened  int
 	struck  string // the node to whose proxier something has happened; empty if nothing has
+	anew    bool   // the objects are made anew, with other ClusterIPs and NodePorts
 }
 
 func newPlayer(c Case, playing Playing, w spec.World) *player {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(c.ID)) // never fails
-	p := &player{c: c, playing: playing, dice: dice.New(h.Sum64(), 1)}
+	p := &player{c: c, playing: playing, dice: dice.New(c.seed(), 1)}
 	p.place = place{slot: playing.Slot, families: w.Lab().Stack().Families(), pod: p.podAddrs(w)}
 	return p
+}
+
+// seed returns a number that the case's ID determines.
+func (c Case) seed() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(c.ID)) // never fails
+	return h.Sum64()
 }
 
 // judge asks questions about the state that the cluster is in.

@@ -38,6 +38,9 @@ func (p *player) allocate(w spec.World, s *corev1.Service) {
 		p.addrs, p.ports = numbers{}, numbers{}
 	}
 	name := s.Name
+	if p.anew {
+		name = "anew " + name
+	}
 	if n, err := strconv.Atoi(s.Annotations[made]); err == nil && n%2 == 1 {
 		name += fmt.Sprint("#", n)
 	}

@@ -63,6 +63,10 @@ func (c Case) Scenario(p Playing) spec.Scenario {
 			return run.judge(ctx, w)
 		}})
 	}
+	if c.endsAnew(p) {
+		s.Steps = append(s.Steps, spec.Step{Name: "the same objects, made anew",
+			Check: func(ctx context.Context, w spec.World) error { return run.makeAnew(ctx, w) }})
+	}
 	return s
 }
 

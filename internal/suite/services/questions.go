@@ -155,6 +155,17 @@ func (p *player) viaOf(ip string) string {
 // not all known.
 func (p *player) ask(w spec.World, state *oracle.State) []question {
 	var all []question
+	for _, q := range p.questions(w, state) {
+		if p.complete(w, &q) {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// questions returns all questions of a state with the oracle's answers.
+func (p *player) questions(w spec.World, state *oracle.State) []question {
+	var all []question
 	for _, f := range p.families {
 		doors := p.doors(w, state.Services, f)
 		for _, gone := range p.gone {
@@ -171,9 +182,7 @@ func (p *player) ask(w spec.World, state *oracle.State) []question {
 				}}
 				q.answer = state.Ask(q.Question)
 				p.policed.judge(&q)
-				if p.complete(w, &q) {
-					all = append(all, q)
-				}
+				all = append(all, q)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ package faults
 import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab/cluster/store"
 )
@@ -30,6 +31,16 @@ var missedFaults = []Fault{
 		State: keeping(func(last, now *corev1.Service) {
 			if len(last.Status.LoadBalancer.Ingress) > 0 {
 				now.Status.LoadBalancer.Ingress = last.Status.LoadBalancer.Ingress
+			}
+		})},
+	{Name: "virtual-ips-stay", Description: "An address of a load balancer that was ipMode VIP first is served for ever.",
+		State: keeping(func(last, now *corev1.Service) {
+			for i, in := range now.Status.LoadBalancer.Ingress {
+				for _, was := range last.Status.LoadBalancer.Ingress {
+					if was.IP == in.IP && ptr.Deref(was.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
+						now.Status.LoadBalancer.Ingress[i].IPMode = nil // VIP
+					}
+				}
 			}
 		})},
 	{Name: "external-ips-stay", Description: "The first addresses of spec.externalIPs are served for ever.",
