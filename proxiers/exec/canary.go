@@ -30,12 +30,10 @@ const canaryPort = 7
 // created when a node has to confirm a change, and shared by all nodes that confirm one at that time. The Service's
 // port is the generation's number, so that two generations with the same address are never confused.
 type canaries struct {
-	store  *store.Store
-	node   string // the node of the server
-	server *traffic.Server
-	addrs  []netip.Addr // of the server
+	store *store.Store
 
 	mu      sync.Mutex
+	servers []canaryServer // of the nodes that have joined
 	number  int
 	alive   []*generation // the generations in use, and the newest
 	scanned uint64        // the revision up to which changed is known
@@ -50,31 +48,53 @@ type generation struct {
 	users    int
 }
 
-// newCanaries starts the server that answers for every canary. It listens on a node's own addresses, because a node
-// exists before any pod.
+// canaryServer answers for canaries.
+type canaryServer struct {
+	*traffic.Server
+	node  string
+	addrs []netip.Addr
+}
+
+// newCanaries makes the canaries' namespace.
 //
 // Rules for earlier canaries of the store may still be in the kernel, where they answer. Each generation takes at least
 // one revision of the store, so numbers from its revision on are new.
-func newCanaries(node spec.Node) (*canaries, error) {
-	c := &canaries{store: node.Store, node: node.Name, number: int(node.Store.Snapshot().Revision)}
-	for _, f := range node.Families {
-		c.addrs = append(c.addrs, node.Host.Addr(f))
-	}
-	var err error
-	port := traffic.Port{Proto: "tcp", Number: canaryPort}
-	c.server, err = traffic.Serve(node.Host.NS, CanaryNamespace, c.addrs, port)
-	if err != nil {
-		return nil, spec.HarnessErrorf("serve canaries: %w", err)
-	}
+func newCanaries(s *store.Store) (*canaries, error) {
+	c := &canaries{store: s, number: int(s.Snapshot().Revision)}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: CanaryNamespace}}
-	if err := c.store.Apply(ns); err != nil {
-		return nil, errors.Join(spec.HarnessErrorf("make the canaries' namespace: %w", err), c.server.Close())
+	if err := s.Apply(ns); err != nil {
+		return nil, spec.HarnessErrorf("make the canaries' namespace: %w", err)
 	}
 	return c, nil
 }
 
+// serve starts the server of a node, which listens until the cluster is closed. It listens on the node's own addresses,
+// because a node exists before any pod.
+func (c *canaries) serve(node spec.Node) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.ContainsFunc(c.servers, func(s canaryServer) bool { return s.node == node.Name }) {
+		return nil
+	}
+	s := canaryServer{node: node.Name}
+	for _, f := range node.Families {
+		s.addrs = append(s.addrs, node.Host.Addr(f))
+	}
+	var err error
+	port := traffic.Port{Proto: "tcp", Number: canaryPort}
+	if s.Server, err = traffic.Serve(node.Host.NS, CanaryNamespace, s.addrs, port); err != nil {
+		return spec.HarnessErrorf("serve canaries: %w", err)
+	}
+	c.servers = append(c.servers, s)
+	return nil
+}
+
 func (c *canaries) close() error {
-	return errors.Join(c.store.Delete(store.KindNamespace, "", CanaryNamespace), c.server.Close())
+	err := c.store.Delete(store.KindNamespace, "", CanaryNamespace)
+	for _, s := range c.servers {
+		err = errors.Join(err, s.Close())
+	}
+	return err
 }
 
 // acquire returns a generation that is newer than a revision and than the generation numbered older. It also reports
@@ -193,11 +213,13 @@ func (c *canaries) service(g *generation) *corev1.Service {
 }
 
 // endpoints returns an Endpoints object, because some proxiers know no EndpointSlices. The cluster mirrors it into
-// slices.
+// slices. Every node that has joined has one, because a scenario or a program may cut a node off.
 func (c *canaries) endpoints(g *generation) *corev1.Endpoints {
 	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: canaryPort}}}
-	for _, a := range c.addrs {
-		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String(), NodeName: &c.node})
+	for _, s := range c.servers {
+		for _, a := range s.addrs {
+			subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String(), NodeName: &s.node})
+		}
 	}
 	return &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: CanaryNamespace, Name: g.name()},

@@ -31,7 +31,7 @@ func join(node spec.Node) (*cluster, error) {
 	defer joining.Unlock()
 	c := clusters[node.Store]
 	if c == nil {
-		canaries, err := newCanaries(node)
+		canaries, err := newCanaries(node.Store)
 		if err != nil {
 			return nil, err
 		}
@@ -39,6 +39,9 @@ func join(node spec.Node) (*cluster, error) {
 		clusters[node.Store] = c
 	}
 	c.nodes++
+	if err := c.canaries.serve(node); err != nil {
+		return nil, errors.Join(err, c.leaveLocked())
+	}
 	return c, nil
 }
 
@@ -46,6 +49,10 @@ func join(node spec.Node) (*cluster, error) {
 func (c *cluster) leave() error {
 	joining.Lock()
 	defer joining.Unlock()
+	return c.leaveLocked()
+}
+
+func (c *cluster) leaveLocked() error {
 	if c.nodes--; c.nodes > 0 {
 		return nil
 	}
