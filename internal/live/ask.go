@@ -33,34 +33,13 @@ func request(ctx context.Context, p traffic.Probe) (answer traffic.Answer) {
 	defer cancel()
 	switch p.Proto {
 	case "sctp":
-		return associate(ctx, p)
+		return sctp.Probe(ctx, p)
 	case "icmp", "icmpv6":
 		return echo(ctx, p)
 	}
 	answer = p.Do(ctx)
 	if errors.Is(answer.Fault, context.DeadlineExceeded) {
 		return traffic.Answer{Source: answer.Source, Outcome: traffic.Silence}
-	}
-	return answer
-}
-
-// associate opens an SCTP association.
-func associate(ctx context.Context, p traffic.Probe) traffic.Answer {
-	if err := sctp.Available(); err != nil {
-		return traffic.Answer{Fault: err}
-	}
-	a, err := sctp.Dial{From: p.From, To: p.To}.Do(ctx)
-	answer := traffic.Answer{Source: a.Source}
-	switch {
-	case err == nil:
-		answer.Outcome = traffic.Reply
-		answer.Server, answer.Peer, answer.Local = a.Server, a.Peer, a.Local
-	case !a.Source.IsValid():
-		answer.Outcome, answer.Detail = traffic.Unreachable, err.Error()
-	case ctx.Err() != nil:
-		answer.Outcome = traffic.Silence
-	default: // an answer that is no association
-		answer.Outcome, answer.Detail = traffic.Refused, err.Error()
 	}
 	return answer
 }

@@ -21,7 +21,8 @@ type Row struct {
 	Source Target
 	// To is the destination.
 	To Target
-	// Proto is "tcp" (the zero value) or "udp".
+	// Proto is "tcp" (the zero value), "udp" or "sctp". Over SCTP, silence is waited for, not proved, and an ICMP error
+	// counts as silence. Conn, SourcePort and Payload do not apply to it.
 	Proto string
 	// Family limits the row to one IP family. Zero means every family of the cluster.
 	Family lab.Family
@@ -275,8 +276,11 @@ func (r Row) validate() error {
 		r.Sticky) {
 		bad("judges an answer that it does not want")
 	}
-	if p := r.Protocol(); p != "tcp" && p != "udp" {
+	switch p := r.Protocol(); {
+	case p != "tcp" && p != "udp" && p != "sctp":
 		bad("unknown protocol %q", p)
+	case p == "sctp" && (r.Conn != "" || r.SourcePort != 0 || r.Payload != 0):
+		bad("an association has no Conn, SourcePort or Payload")
 	}
 	if n := len(r.shares()); r.Even && r.Count() < leastDraws(n) {
 		bad("%d connections are too few to judge the spread over %d servers", r.Count(), n)

@@ -188,6 +188,9 @@ func (w *world) again(ctx context.Context, t *rowTrace) (traffic.Answer, error) 
 	ctx, cancel := context.WithTimeout(ctx, machine.Limit(traceSilence))
 	defer cancel()
 	send := t.probe.Do
+	if t.of.row.Protocol() == "sctp" {
+		send = func(ctx context.Context) traffic.Answer { return associate(ctx, t.of.row, t.probe) }
+	}
 	if t.of.row.Conn != "" {
 		w.prober.mu.Lock()
 		k := w.kept[fmt.Sprintf("%s/%s", t.of.row.Conn, t.of.family)]
