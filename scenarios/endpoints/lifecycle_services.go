@@ -236,7 +236,7 @@ func unchanged() []spec.Row {
 
 func proxyNameLabel() spec.Scenario {
 	return spec.Scenario{
-		ID: "svc-proxy-name-label", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-proxy-name-label", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ServiceProxyName},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort()),
 			Service("other", Selecting("web"), NodePort(), handedOver),

@@ -54,6 +54,8 @@ const (
 	Topology Feature = "topology"
 	// NodeHints: hints that name nodes apply, not only those that name zones.
 	NodeHints Feature = "node-hints"
+	// ServiceProxyName: Services with the label service.kubernetes.io/service-proxy-name are left alone.
+	ServiceProxyName Feature = "service-proxy-name"
 	// ExternalIPsGate: an administrator can disable spec.externalIPs.
 	ExternalIPsGate Feature = "externalips-gate"
 	// ClusterIPFromOutside: an outside client that routes the ClusterIP range to a node is served.
@@ -151,6 +153,7 @@ var options = map[Feature]string{
 	SourceRanges:            serviceSpec,
 	Topology:                serviceSpec,
 	NodeHints:               "https://kep.k8s.io/3015",
+	ServiceProxyName:        "https://kep.k8s.io/2447",
 	ExternalIPsGate:         "https://kep.k8s.io/5707",
 	ClusterIPFromOutside:    "https://kubernetes.io/docs/concepts/services-networking/service/#type-clusterip",
 	UnusedClusterIPsDropped: "https://github.com/kubernetes/kubernetes/blob/master/pkg/proxy/nftables/README.md",
@@ -220,8 +223,8 @@ func KindOf(needs []Feature) (Kind, []string) {
 // Core returns what the Service API promises, and the options that every current proxier offers.
 func Core() FeatureSet {
 	return Features(promises...).With(
-		SourceRanges, Topology, NodeHints, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody, ConntrackTimeouts,
-		ConntrackSettings, PrimaryNodePorts, Cleanup,
+		SourceRanges, Topology, NodeHints, ServiceProxyName, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody,
+		ConntrackTimeouts, ConntrackSettings, PrimaryNodePorts, Cleanup,
 	)
 }
 
