@@ -23,6 +23,22 @@ type remembered struct {
 // manyClients is the number of clients that a case follows at once.
 const manyClients = 6
 
+// introduce makes the clients of Services with affinity connect one after another. All rows are asked at once, and of
+// two first connections of a client, each may reach an endpoint before the other one is remembered.
+func introduce(ctx context.Context, w spec.World, asked []question) error {
+	for _, q := range asked {
+		if !q.answer.Sticky || len(q.answer.Endpoints) < 2 {
+			continue
+		}
+		r := q.bare()
+		r.Want, r.Servers = spec.Reply|spec.NotServed, q.servers
+		if _, err := w.Observe(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // meet finds out which endpoint some of the clients reach whose questions have been asked.
 func (p *player) meet(ctx context.Context, w spec.World, now *oracle.State, asked []question) error {
 	for _, q := range asked {

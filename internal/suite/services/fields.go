@@ -112,13 +112,15 @@ func setType(d dice.Dice, s *corev1.Service) {
 func longName(prefix string) string { return prefix + strings.Repeat("x", 63-len(prefix)) }
 
 // targets are the names of the pods' ports by protocol.
-var targets = map[corev1.Protocol]string{corev1.ProtocolTCP: "http", corev1.ProtocolUDP: "dns"}
+var targets = map[corev1.Protocol]string{
+	corev1.ProtocolTCP: "http", corev1.ProtocolUDP: "dns", corev1.ProtocolSCTP: "diameter",
+}
 
 func setPorts(d dice.Dice, s *corev1.Service) {
 	tcp, udp := corev1.ProtocolTCP, corev1.ProtocolUDP
 	all := []corev1.ServicePort{
 		{Protocol: tcp, Port: 80}, {Protocol: udp, Port: 80}, {Protocol: udp, Port: 53}, {Protocol: tcp, Port: 65535},
-		{Protocol: tcp, Port: 8080}, {Protocol: udp, Port: 1},
+		{Protocol: tcp, Port: 8080}, {Protocol: udp, Port: 1}, {Protocol: corev1.ProtocolSCTP, Port: 80},
 	}
 	chosen := dice.Some(d, 1, 3, all...)
 	if d.Chance(3) {
@@ -138,14 +140,6 @@ func setPorts(d dice.Dice, s *corev1.Service) {
 			p.Name = longName(p.Name)
 		}
 		p.AppProtocol = dice.OneOf(d, nil, nil, nil, ptr.To("http"), ptr.To("kubernetes.io/h2c"))
-	}
-	if d.Chance(30) {
-		chosen = append(chosen, corev1.ServicePort{Name: "sctp", Protocol: corev1.ProtocolSCTP, Port: 80})
-		for i := range chosen {
-			if chosen[i].Name == "" {
-				chosen[i].Name = "other"
-			}
-		}
 	}
 	s.Spec.Ports = chosen
 }

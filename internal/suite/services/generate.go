@@ -86,7 +86,7 @@ func (g *generator) backend() *corev1.Pod {
 	return p
 }
 
-// pod returns a pod that serves the ports 8080 and 8081 with both protocols.
+// pod returns a pod that serves the ports 8080 and 8081 with all protocols.
 func pod(name, node, app string) *corev1.Pod {
 	p := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -94,7 +94,7 @@ func pod(name, node, app string) *corev1.Pod {
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "echo", Image: "echo"}}},
 	}
 	for _, number := range []int32{8080, 8081} {
-		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports,
 				corev1.ContainerPort{ContainerPort: number, Protocol: protocol})
 		}

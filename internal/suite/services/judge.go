@@ -64,6 +64,9 @@ func (p *player) judge(ctx context.Context, w spec.World) error {
 	}
 	now := p.state(w)
 	asked := p.sample(p.ask(w, now))
+	if err := introduce(ctx, w, asked); err != nil {
+		return err
+	}
 	var rows []spec.Row
 	counts := map[string]int{}
 	for i := range asked {
@@ -92,7 +95,7 @@ func (p *player) judge(ctx context.Context, w spec.World) error {
 func (p *player) state(w spec.World) *oracle.State {
 	s := &oracle.State{Offers: oracle.Offers{
 		Topology: w.Features()[spec.Topology], NodeHints: w.Features()[spec.NodeHints],
-		SourceRanges: w.Features()[spec.SourceRanges],
+		SourceRanges: w.Features()[spec.SourceRanges], ServiceProxyName: w.Features()[spec.ServiceProxyName],
 	}}
 	s.Services, s.EndpointSlices, s.Nodes = objects(w)
 	if p.policed = nil; w.Features()[spec.NetworkPolicy] {
@@ -215,7 +218,8 @@ func (p *player) open(asked []question) []*flow {
 		if len(p.flows)+len(out) >= limit {
 			break
 		}
-		if !served && (q.answer.Verdict != oracle.Refused || q.to.protocol != corev1.ProtocolUDP) {
+		refused := q.answer.Verdict == oracle.Refused && q.to.protocol == corev1.ProtocolUDP
+		if !served && !refused || q.to.protocol == corev1.ProtocolSCTP {
 			continue
 		}
 		p.opened++

@@ -21,8 +21,10 @@ func kindsOf(r spec.Result) []string {
 	var kinds []string
 	for _, p := range failed(r) {
 		rule, _, _ := strings.Cut(p.Row, "/")
-		if strings.Contains(p.Row, "/udp") {
-			rule += " udp"
+		for _, protocol := range []string{"udp", "sctp"} {
+			if strings.Contains(p.Row, "/"+protocol) {
+				rule += " " + protocol
+			}
 		}
 		for _, how := range differences(p) {
 			kinds = append(kinds, rule+" "+how)

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/lab/sctp"
 	"github.com/viplab/viplab/internal/suite/services/oracle"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
@@ -110,7 +111,7 @@ func (p *player) doors(w spec.World, services []*corev1.Service, f lab.Family) [
 			at("balancer", in.IP, p.viaOf(in.IP))
 		}
 		for i, port := range svc.Spec.Ports {
-			if port.Protocol == corev1.ProtocolSCTP {
+			if port.Protocol == corev1.ProtocolSCTP && (!w.Features()[spec.SCTP] || sctp.Available() != nil) {
 				continue
 			}
 			d := door{service: svc.Name, protocol: port.Protocol}
@@ -180,13 +181,24 @@ func (p *player) questions(w spec.World, state *oracle.State) []question {
 				q := question{from: from, to: to, family: f, Question: oracle.Question{
 					From: from.Sender, To: to.addr, Protocol: to.protocol, Via: to.via,
 				}}
-				q.answer = state.Ask(q.Question)
+				if q.answer = state.Ask(q.Question); to.protocol == corev1.ProtocolSCTP {
+					q.answer = inclusive(q.answer)
+				}
 				p.policed.judge(&q)
 				all = append(all, q)
 			}
 		}
 	}
 	return all
+}
+
+// inclusive returns an answer that admits each way in which nobody answers: over SCTP they are not told apart.
+func inclusive(a oracle.Answer) oracle.Answer {
+	switch a.Verdict {
+	case oracle.Refused, oracle.Dropped, oracle.DroppedOrRefused:
+		a.Verdict = oracle.NotServed
+	}
+	return a
 }
 
 func (d door) same(o door) bool { return d.addr == o.addr && d.protocol == o.protocol }

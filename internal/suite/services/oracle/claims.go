@@ -62,6 +62,8 @@ func (s *State) claims(q Question) (claims []claim, none Answer) {
 				undecided = open
 			case svc.Spec.Type == corev1.ServiceTypeExternalName:
 				none = answer(NotServed, aliased)
+			case labelled && !s.Offers.ServiceProxyName:
+				undecided = &proxyNameOptional
 			case labelled:
 				none = answer(NotServed, otherProxier)
 			default:

@@ -82,6 +82,15 @@ func (s *State) anyPort(c claim, family corev1.IPFamily, is func(discoveryv1.End
 	})
 }
 
+// anyHandedOver reports whether a slice of the claim's Service has the label that hands Services to other proxiers,
+// which the Service itself has not.
+func (s *State) anyHandedOver(c claim, family corev1.IPFamily) bool {
+	return slices.ContainsFunc(s.EndpointSlices, func(slice *discoveryv1.EndpointSlice) bool {
+		_, labelled := slice.Labels[labelProxyName]
+		return labelled && c.listedIn(slice, family)
+	})
+}
+
 // listedIn reports whether a slice is one of the claim's Service, for a family.
 func (c claim) listedIn(slice *discoveryv1.EndpointSlice, family corev1.IPFamily) bool {
 	return slice.Namespace == c.service.Namespace && slice.Labels[discoveryv1.LabelServiceName] == c.service.Name &&

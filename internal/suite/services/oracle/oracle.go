@@ -33,13 +33,15 @@ type Offers struct {
 	Topology, NodeHints bool
 	// SourceRanges: spec.loadBalancerSourceRanges apply.
 	SourceRanges bool
+	// ServiceProxyName: the label that hands a Service to another proxier counts.
+	ServiceProxyName bool
 }
 
 // Question is a connection to be opened, or the first datagram of a flow.
 type Question struct {
 	From Sender
 	To   netip.AddrPort
-	// Protocol is TCP or UDP.
+	// Protocol is TCP, UDP or SCTP.
 	Protocol corev1.Protocol
 	// Via is the node that a packet from outside the cluster to a virtual IP comes to.
 	Via string
@@ -137,6 +139,8 @@ func (s *State) claimed(q Question, c claim) Answer {
 	}
 	family := familyOf(q.To.Addr())
 	switch {
+	case s.anyHandedOver(c, family):
+		return answer(Open, sliceHandedOver)
 	case s.anyPort(c, family, c.otherProtocol):
 		return answer(Open, portProtocol)
 	case s.anyPort(c, family, c.unrestricted):

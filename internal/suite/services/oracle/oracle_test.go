@@ -43,7 +43,7 @@ func forZone(zone string) func(*discoveryv1.Endpoint) {
 // world returns the state of two nodes, n1 in the east and n2 in the west, and a LoadBalancer Service that change may
 // change.
 func world(change func(*corev1.Service), endpoints ...discoveryv1.Endpoint) *State {
-	s := &State{Offers: Offers{Topology: true, NodeHints: true, SourceRanges: true}}
+	s := &State{Offers: Offers{Topology: true, NodeHints: true, SourceRanges: true, ServiceProxyName: true}}
 	for node, zone := range map[string]string{"n1": "east", "n2": "west"} {
 		s.Nodes = append(s.Nodes, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{corev1.LabelTopologyZone: zone}},
@@ -192,6 +192,30 @@ func published(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }
 
 func ranged(ranges ...string) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges }
+}
+
+// KEP-2447: "It is optional for other service proxy implementations".
+func TestTheLabelOfAnotherProxierIsAnOption(t *testing.T) {
+	s := world(func(svc *corev1.Service) { svc.Labels = map[string]string{labelProxyName: "another"} },
+		endpointOn("n1", onN1))
+	q := Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP}
+	if a := s.Ask(q); a.Verdict != NotServed || a.Rule() != otherProxier {
+		t.Errorf("with the option: %+v", a)
+	}
+	s.Offers.ServiceProxyName = false
+	if a := s.Ask(q); a.Verdict != Open || a.Rule() != proxyNameOptional {
+		t.Errorf("without the option: %+v", a)
+	}
+}
+
+// KEP-2447 passes over Endpoints with the label, the page on labels says that it is used on Services.
+func TestASliceThatIsHandedOver(t *testing.T) {
+	s := world(nil, endpointOn("n1", onN1))
+	s.EndpointSlices[0].Labels[labelProxyName] = "another"
+	a := s.Ask(Question{From: podOnN1, To: netip.MustParseAddrPort(vip + ":80"), Protocol: corev1.ProtocolTCP})
+	if a.Verdict != Open || a.Rule() != sliceHandedOver {
+		t.Errorf("got %v because of %s, want open because of %s", a.Verdict, a.Rule().Name, sliceHandedOver.Name)
+	}
 }
 
 func TestAnotherProtocolIsNotServed(t *testing.T) {

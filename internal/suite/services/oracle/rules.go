@@ -28,8 +28,10 @@ const (
 var (
 	unclaimed = Rule{"unclaimed", "A Service is reached at the ports that it exposes, and at no others.",
 		serviceAPI + "#ServiceSpec"}
-	otherProxier = Rule{"other-proxier", "A Service with the label service-proxy-name is another program's.", labelsPage}
-	aliased      = Rule{"external-name", "No proxying is involved in a Service of type ExternalName.",
+	otherProxier      = Rule{"other-proxier", "A Service with the label service-proxy-name is another program's.", labelsPage}
+	proxyNameOptional = Rule{"proxy-name-optional", "Proxies other than kube-proxy may ignore the label service-proxy-name.",
+		"https://kep.k8s.io/2447"}
+	aliased = Rule{"external-name", "No proxying is involved in a Service of type ExternalName.",
 		serviceAPI + "#ServiceSpec"}
 	proxyMode = Rule{"ipmode-proxy", "Implementations may use ipMode Proxy to adjust traffic routing.",
 		serviceAPI + "#ServiceStatus"}
@@ -94,6 +96,9 @@ var (
 	publishedNotReady = Rule{"published-not-ready",
 		"Agents that deal with endpoints of a Service with publishNotReadyAddresses disregard indications of readiness.",
 		serviceAPI + "#ServiceSpec"}
+	sliceHandedOver = Rule{"slice-handed-over",
+		"The label service-proxy-name is used on Services; by its design, what has endpoints with it is passed over, too.",
+		"https://kep.k8s.io/2447"}
 	portProtocol = Rule{"port-protocol",
 		"A port of a slice belongs to the port of the Service with its name; what another protocol means is not said.",
 		serviceAPI + "#ServiceSpec"}
@@ -141,11 +146,11 @@ var (
 // Rules returns all rules.
 func Rules() []Rule {
 	return []Rule{
-		unclaimed, otherProxier, aliased, proxyMode, sharedFrontend, outsideToClusterIP, foreignFamily,
+		unclaimed, otherProxier, proxyNameOptional, aliased, proxyMode, sharedFrontend, outsideToClusterIP, foreignFamily,
 		otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
 		externalNobody, externalNowhere, externalInside, nodePortInside, noEndpoints, noEndpointsOutside, terminating,
-		duplicated, hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, portProtocol,
-		portUnrestricted, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
+		duplicated, hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, sliceHandedOver,
+		portProtocol, portUnrestricted, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
 		clientKeptLocal, affinity, flowStays, tcpUndecided, flowDrains, flowMoves, flowEnds,
 		affinityKept,
 	}
