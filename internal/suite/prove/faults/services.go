@@ -49,6 +49,11 @@ var serviceFaults = []Fault{
 			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports,
 				func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
 		})},
+	{Name: "sctp-ports-lost", Description: "Ports of Services with the protocol SCTP are passed over.",
+		State: each(func(s *corev1.Service) {
+			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports,
+				func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolSCTP })
+		})},
 	{Name: "second-family-lost", Description: "Services are served in their first IP family alone.", BothFamilies: true,
 		State: each(func(s *corev1.Service) {
 			if len(s.Spec.ClusterIPs) > 1 {
