@@ -33,7 +33,8 @@ func sctpScenarios() []spec.Scenario {
 				Service("web", NodePort(), SCTPPort(port, port)),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", port), SeenAs: spec.ClientAddr(), Proto: "sctp", Servers: both, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("web", port), Proto: "sctp", Servers: both, Even: true,
+					SeenAs: spec.ClientAddr()},
 				{From: "n1", To: spec.ClusterIPOf("web", port), Proto: "sctp", Servers: both, Even: true},
 				{From: "client", To: spec.NodePortAt("n1", "web", port), Proto: "sctp", Servers: both, Even: true},
 				{From: "client", To: spec.NodePortAt("n3", "web", port), Proto: "sctp", Servers: both, Even: true},

@@ -28,9 +28,10 @@ const (
 var (
 	unclaimed = Rule{"unclaimed", "A Service is reached at the ports that it exposes, and at no others.",
 		serviceAPI + "#ServiceSpec"}
-	otherProxier      = Rule{"other-proxier", "A Service with the label service-proxy-name is another program's.", labelsPage}
-	proxyNameOptional = Rule{"proxy-name-optional", "Proxies other than kube-proxy may ignore the label service-proxy-name.",
-		"https://kep.k8s.io/2447"}
+	otherProxier = Rule{"other-proxier", "A Service with the label service-proxy-name is another program's.", labelsPage}
+
+	proxyNameOptional = Rule{"proxy-name-optional",
+		"Proxies other than kube-proxy may ignore the label service-proxy-name.", "https://kep.k8s.io/2447"}
 	aliased = Rule{"external-name", "No proxying is involved in a Service of type ExternalName.",
 		serviceAPI + "#ServiceSpec"}
 	proxyMode = Rule{"ipmode-proxy", "Implementations may use ipMode Proxy to adjust traffic routing.",
