@@ -4,6 +4,7 @@ package services
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -22,6 +23,27 @@ type remembered struct {
 
 // manyClients is the number of clients that a case follows at once.
 const manyClients = 6
+
+// unstick asks no affinity of clients that ask a Service in two ways with different endpoints, as those of a policy Local
+// are: each way may make the Service remember another endpoint.
+func unstick(asked []question) {
+	key := func(q question) string { return fmt.Sprint(q.from.name, q.from.source, q.to.service, q.family) }
+	ways := map[string]string{}
+	split := map[string]bool{}
+	for _, q := range asked {
+		if len(q.servers) == 0 {
+			continue
+		}
+		k, servers := key(q), fmt.Sprint(q.servers)
+		split[k] = split[k] || ways[k] != "" && ways[k] != servers
+		ways[k] = servers
+	}
+	for i := range asked {
+		if split[key(asked[i])] {
+			asked[i].answer.Sticky = false
+		}
+	}
+}
 
 // introduce makes the clients of Services with affinity connect one after another. All rows are asked at once, and of
 // two first connections of a client, each may reach an endpoint before the other one is remembered.

@@ -64,6 +64,7 @@ func (p *player) judge(ctx context.Context, w spec.World) error {
 	}
 	now := p.state(w)
 	asked := p.sample(p.ask(w, now))
+	unstick(asked)
 	if err := introduce(ctx, w, asked); err != nil {
 		return err
 	}
