@@ -24,8 +24,8 @@ type remembered struct {
 // manyClients is the number of clients that a case follows at once.
 const manyClients = 6
 
-// unstick asks no affinity of clients that ask a Service in two ways with different endpoints, as those of a policy Local
-// are: each way may make the Service remember another endpoint.
+// unstick asks no affinity of clients that ask a Service in two ways with different endpoints, as under a policy Local:
+// each way may make the Service remember another endpoint.
 func unstick(asked []question) {
 	key := func(q question) string { return fmt.Sprint(q.from.name, q.from.source, q.to.service, q.family) }
 	ways := map[string]string{}
