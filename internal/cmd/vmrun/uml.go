@@ -36,7 +36,7 @@ var umlConfig []byte
 func (m machine) umlArguments(dir string) []string {
 	args := []string{
 		"mem=3072M", "quiet", "seccomp=on", "panic=-1", mark, "umid=viplab", "uml_dir=" + dir + "/",
-		"initrd=" + initramfs(dir), "ssl0=fd:3", portVariable + "=/dev/ttyS0", "con=null",
+		"initrd=" + initramfs(dir), "ssl=null", "ssl0=fd:3", portVariable + "=/dev/ttyS0", "con=null",
 	}
 	if m.job.Interactive {
 		return append(args, "con0=fd:0,fd:1")
