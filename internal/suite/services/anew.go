@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/viplab/viplab/internal/suite/services/oracle"
@@ -108,7 +109,8 @@ func likeness(o traffic.Outcome) spec.Want {
 }
 
 // undecided returns those of the questions whose outcome the API leaves to implementations, and the state decides. In
-// a Service whose endpoints may answer or not, or at an address of two Services, chance or order decides.
+// a Service whose endpoints may answer or not, or at an address of two Services, chance or order decides. Over SCTP,
+// silence is not proved.
 func (p *player) undecided(w spec.World, all []question) []question {
 	vague, services := map[string]bool{}, map[string]string{}
 	for _, q := range all {
@@ -125,7 +127,8 @@ func (p *player) undecided(w spec.World, all []question) []question {
 	return slices.DeleteFunc(slices.Clone(all), func(q question) bool {
 		left := q.answer.Verdict == oracle.DroppedOrRefused ||
 			q.answer.Verdict == oracle.Open && slices.Contains(leftToState, q.answer.Rule().Name)
-		return !left || vague[q.to.service] || q.to.kind == "gone" || q.to.kind == "elsewhere" || !p.concerns(w, &q)
+		alike := q.to.kind != "gone" && q.to.kind != "elsewhere" && q.to.protocol != corev1.ProtocolSCTP
+		return !left || !alike || vague[q.to.service] || !p.concerns(w, &q)
 	})
 }
 
