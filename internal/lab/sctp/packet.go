@@ -173,6 +173,34 @@ func open(ns *netns.NS, at netip.Addr) (*socket, error) {
 	return s, err
 }
 
+// only makes the socket receive packets to one port. Otherwise it receives a copy of every SCTP packet to its address,
+// and those of many associations fill it. The filter is in classic BPF (Documentation/networking/filter.rst); it sees
+// packets of IPv4 from the IP header on, those of IPv6 from the SCTP header on.
+func (s *socket) only(port uint16) error {
+	const destination = 2 // offset of the destination port in the SCTP header (RFC 9260 3.1)
+	load := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: destination}}
+	if s.domain == unix.AF_INET {
+		load = []unix.SockFilter{
+			{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH}, // the length of the IP header
+			{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: destination},
+		}
+	}
+	program := append(load,
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(port), Jf: 1},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 18},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K},
+	)
+	var failed error
+	err := s.raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return fmt.Errorf("receive packets to port %d alone: %w", port, err)
+	}
+	return nil
+}
+
 func (s *socket) close() error { return s.file.Close() }
 
 // send sends a message; the kernel makes the IP header.

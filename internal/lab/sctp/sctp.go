@@ -143,6 +143,9 @@ func (d Dial) do(ctx context.Context) (Answer, error) {
 		return Answer{}, err
 	}
 	defer func() { _ = socket.close() }() // what it was for is over
+	if err := socket.only(source.Port()); err != nil {
+		return Answer{}, err
+	}
 	defer socket.until(ctx)()
 	tag := max(rand.Uint32(), 1)
 	first := message{kind: layers.SCTPChunkTypeInit, initTag: tag, listed: d.Listed}
@@ -221,7 +224,7 @@ func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, w
 		case err != nil:
 			return message{}, fmt.Errorf("no answer to %s: %w", m.kind, errors.Join(context.Cause(ctx), err))
 		case answer.dst != port:
-			continue // of another association
+			continue // it came before the filter
 		case from != d.To.Addr() || answer.src != d.To.Port():
 			return message{}, fmt.Errorf("the answer to %s comes from %s, port %d", m.kind, from, answer.src)
 		case answer.kind == layers.SCTPChunkTypeAbort:

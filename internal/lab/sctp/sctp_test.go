@@ -4,6 +4,7 @@ package sctp
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -69,6 +70,41 @@ func TestAnAssociation(t *testing.T) {
 	}
 	if err := server.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Packets of other associations at an address do not fill a client's socket.
+func TestOthersPackets(t *testing.T) {
+	ns := alone(t)
+	for _, at := range []netip.Addr{here, netip.IPv6Loopback()} {
+		client, err := open(ns, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sender, err := open(ns, at)
+		if err == nil {
+			err = errors.Join(client.only(40000), sender.only(1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2000 {
+			if err := sender.send(message{src: 1, dst: 40001, kind: layers.SCTPChunkTypeInit, initTag: 1}, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := sender.send(message{src: 1, dst: 40000, kind: layers.SCTPChunkTypeInit, initTag: 7}, at); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		defer client.until(ctx)()
+		if m, _, err := client.receive(); err != nil || m.dst != 40000 || m.initTag != 7 {
+			t.Errorf("%s: the first packet is %+v, %v", at, m, err)
+		}
+		if err := errors.Join(client.close(), sender.close()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
