@@ -98,7 +98,6 @@ func (l *udpListener) deliver(datagram []byte, client netip.AddrPort) {
 			l.relay.log.Debug("no session", "client", client, "error", err)
 			return
 		}
-		s.used.Store(time.Now().UnixNano())
 		if _, err = s.conn.Write(datagram); err == nil {
 			return
 		}
@@ -106,10 +105,14 @@ func (l *udpListener) deliver(datagram []byte, client netip.AddrPort) {
 	}
 }
 
-// sessionOf returns the client's session, or a new one if there is none.
+// sessionOf returns the client's session, or a new one if there is none. It does not become idle before the datagram is
+// sent that it was asked for.
 func (l *udpListener) sessionOf(client netip.AddrPort) (*session, error) {
 	l.mu.Lock()
 	s := l.sessions[client]
+	if s != nil {
+		s.used.Store(time.Now().UnixNano())
+	}
 	l.mu.Unlock()
 	if s != nil {
 		return s, nil
@@ -144,9 +147,8 @@ func (l *udpListener) answer(s *session, raw syscall.RawConn) {
 	defer l.relay.clients.Add(-1)
 	for {
 		// The client's datagrams extend the session as well, so the deadline is only when to check again.
-		idleAt := time.Unix(0, s.used.Load()).Add(l.relay.idle)
-		if !idleAt.After(time.Now()) {
-			l.drop(s, nil)
+		idleAt, ended := l.endIdle(s)
+		if ended {
 			return
 		}
 		_ = s.conn.SetReadDeadline(idleAt) // fails if it is closed, as receive does
@@ -159,6 +161,21 @@ func (l *udpListener) answer(s *session, raw syscall.RawConn) {
 			return
 		}
 	}
+}
+
+// endIdle returns when a session becomes idle, or ends it if it is.
+func (l *udpListener) endIdle(s *session) (at time.Time, ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at = time.Unix(0, s.used.Load()).Add(l.relay.idle)
+	if at.After(time.Now()) {
+		return at, false
+	}
+	if l.sessions[s.client] == s {
+		delete(l.sessions, s.client)
+	}
+	s.conn.Close()
+	return at, true
 }
 
 // drop ends a session. If the endpoint has refused a datagram, it also ends the client's lease of the endpoint.

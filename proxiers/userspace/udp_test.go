@@ -124,6 +124,26 @@ func eventually(t *testing.T, c net.Conn) {
 	t.Error("no datagram was ever answered")
 }
 
+// TestASessionThatIsAboutToEnd: a session that has been found for a datagram does not end before it is sent.
+func TestASessionThatIsAboutToEnd(t *testing.T) {
+	eachFamily(t, func(t *testing.T, s sockets) {
+		r := relayTo(t, s, corev1.ProtocolUDP, serveUDP(t, s, "a"))
+		client := dialUDP(t, s, r.addr())
+		ask(t, client, "")
+		l := r.listener.(*udpListener)
+		from := client.LocalAddr().(*net.UDPAddr).AddrPort()
+		first, err := l.sessionOf(from)
+		must(t, err)
+		first.used.Store(0)
+		if again, err := l.sessionOf(from); err != nil || again != first {
+			t.Fatalf("the client has another session: %v", err)
+		}
+		if _, ended := l.endIdle(first); ended {
+			t.Error("the session ended although a datagram had been given to it")
+		}
+	})
+}
+
 // TestIdleSession: a session ends after a time without datagrams in either direction.
 func TestIdleSession(t *testing.T) {
 	eachFamily(t, func(t *testing.T, s sockets) {
