@@ -256,6 +256,9 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 			return true
 		}
 		f.answer, f.servers = fate.Answer, servers
+		if i := slices.IndexFunc(now.Services, func(s *corev1.Service) bool { return s.Name == f.to.service }); i >= 0 {
+			f.to.local = isLocal(now.Services[i]) && f.to.kind != "clusterip"
+		}
 		r := f.question.bare()
 		r.Conn, r.Times, r.MayMove = f.row.Conn, 2, fate.MayMove
 		r.Rule = f.label(fate.Rule())

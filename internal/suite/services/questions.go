@@ -34,6 +34,7 @@ type door struct {
 	// protocol is that of the Service's port.
 	protocol corev1.Protocol
 	service  string
+	local    bool // the Service's externalTrafficPolicy is Local, and the address is no ClusterIP
 }
 
 // question is a question with its answer.
@@ -120,16 +121,17 @@ func (p *player) doors(w spec.World, services []*corev1.Service, f lab.Family) [
 				if d.to = literal(d.addr); d.kind == "clusterip" {
 					d.to = spec.ClusterIPOf(svc.Name, d.addr.Port())
 				}
+				d.local = isLocal(svc) && d.kind != "clusterip"
 				all = append(all, d)
 				if i == 0 { // a port that the Service has not
-					d.kind, d.addr = "elsewhere", netip.AddrPortFrom(a.addr.Addr(), 7)
+					d.kind, d.local, d.addr = "elsewhere", false, netip.AddrPortFrom(a.addr.Addr(), 7)
 					d.to = literal(d.addr)
 					all = append(all, d)
 				}
 			}
 			for _, n := range w.Lab().Nodes() {
 				if port.NodePort != 0 {
-					d.kind, d.via = "nodeport", n.Name()
+					d.kind, d.via, d.local = "nodeport", n.Name(), isLocal(svc)
 					d.addr = netip.AddrPortFrom(n.Addr(f), uint16(port.NodePort))
 					d.to = spec.NodePortAt(n.Name(), svc.Name, uint16(port.Port))
 					all = append(all, d)
@@ -171,7 +173,7 @@ func (p *player) questions(w spec.World, state *oracle.State) []question {
 		doors := p.doors(w, state.Services, f)
 		for _, gone := range p.gone {
 			if lab.FamilyOf(gone.addr.Addr()) == f && !slices.ContainsFunc(doors, gone.same) {
-				gone.kind, gone.to = "gone", literal(gone.addr)
+				gone.kind, gone.local, gone.to = "gone", false, literal(gone.addr)
 				doors = append(doors, gone)
 			}
 		}
@@ -199,6 +201,10 @@ func inclusive(a oracle.Answer) oracle.Answer {
 		a.Verdict = oracle.NotServed
 	}
 	return a
+}
+
+func isLocal(s *corev1.Service) bool {
+	return s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 func (d door) same(o door) bool { return d.addr == o.addr && d.protocol == o.protocol }
@@ -304,5 +310,9 @@ func (q *question) label(rule oracle.Rule) string {
 	if q.to.kind == "nodeport" && q.from.Node != "" {
 		kind += map[bool]string{true: "-own-node", false: "-other-node"}[q.from.Node == q.to.via]
 	}
-	return strings.Join([]string{rule.Name, kind, q.to.kind}, "/")
+	address := q.to.kind
+	if q.to.local {
+		address += "-local"
+	}
+	return strings.Join([]string{rule.Name, kind, address}, "/")
 }
