@@ -183,10 +183,11 @@ func (p *player) questions(w spec.World, state *oracle.State) []question {
 				q := question{from: from, to: to, family: f, Question: oracle.Question{
 					From: from.Sender, To: to.addr, Protocol: to.protocol, Via: to.via,
 				}}
-				if q.answer = state.Ask(q.Question); to.protocol == corev1.ProtocolSCTP {
-					q.answer = inclusive(q.answer)
-				}
+				q.answer = state.Ask(q.Question)
 				p.policed.judge(&q)
+				if to.protocol == corev1.ProtocolSCTP {
+					q.answer = withoutRefusals(q.answer)
+				}
 				all = append(all, q)
 			}
 		}
@@ -194,8 +195,9 @@ func (p *player) questions(w spec.World, state *oracle.State) []question {
 	return all
 }
 
-// inclusive returns an answer that admits each way in which nobody answers: over SCTP they are not told apart.
-func inclusive(a oracle.Answer) oracle.Answer {
+// withoutRefusals returns an answer that accepts silence and refusals alike. A row over SCTP does not distinguish them
+// (spec.Row.Proto).
+func withoutRefusals(a oracle.Answer) oracle.Answer {
 	switch a.Verdict {
 	case oracle.Refused, oracle.Dropped, oracle.DroppedOrRefused:
 		a.Verdict = oracle.NotServed

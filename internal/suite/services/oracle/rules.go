@@ -98,7 +98,7 @@ var (
 		"Agents that deal with endpoints of a Service with publishNotReadyAddresses disregard indications of readiness.",
 		serviceAPI + "#ServiceSpec"}
 	sliceHandedOver = Rule{"slice-handed-over",
-		"The label service-proxy-name is used on Services; by its design, what has endpoints with it is passed over, too.",
+		"The label service-proxy-name is used on Services; its design filters Endpoints with the label as well.",
 		"https://kep.k8s.io/2447"}
 	portProtocol = Rule{"port-protocol",
 		"A port of a slice belongs to the port of the Service with its name; what another protocol means is not said.",
@@ -147,8 +147,8 @@ var (
 // Rules returns all rules.
 func Rules() []Rule {
 	return []Rule{
-		unclaimed, otherProxier, proxyNameOptional, aliased, proxyMode, sharedFrontend, outsideToClusterIP, foreignFamily,
-		otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
+		unclaimed, otherProxier, proxyNameOptional, aliased, proxyMode, sharedFrontend, outsideToClusterIP,
+		foreignFamily, otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
 		externalNobody, externalNowhere, externalInside, nodePortInside, noEndpoints, noEndpointsOutside, terminating,
 		duplicated, hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, sliceHandedOver,
 		portProtocol, portUnrestricted, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
