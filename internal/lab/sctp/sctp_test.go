@@ -88,12 +88,14 @@ func TestOthersPackets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		first := message{src: 1, dst: 40001, kind: layers.SCTPChunkTypeInit, initTag: 1}
 		for range 2000 {
-			if err := sender.send(message{src: 1, dst: 40001, kind: layers.SCTPChunkTypeInit, initTag: 1}, at); err != nil {
+			if err := sender.send(first, at); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := sender.send(message{src: 1, dst: 40000, kind: layers.SCTPChunkTypeInit, initTag: 7}, at); err != nil {
+		first.dst, first.initTag = 40000, 7
+		if err := sender.send(first, at); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -33,12 +33,13 @@ var missedFaults = []Fault{
 				now.Status.LoadBalancer.Ingress = last.Status.LoadBalancer.Ingress
 			}
 		})},
-	{Name: "virtual-ips-stay", Description: "An address of a load balancer that was ipMode VIP first is served for ever.",
+	{Name: "virtual-ips-stay", Description: "A load balancer's address that was ipMode VIP first is served for ever.",
 		State: keeping(func(last, now *corev1.Service) {
+			const vip = corev1.LoadBalancerIPModeVIP
 			for i, in := range now.Status.LoadBalancer.Ingress {
 				for _, was := range last.Status.LoadBalancer.Ingress {
-					if was.IP == in.IP && ptr.Deref(was.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
-						now.Status.LoadBalancer.Ingress[i].IPMode = nil // VIP
+					if was.IP == in.IP && ptr.Deref(was.IPMode, vip) == vip {
+						now.Status.LoadBalancer.Ingress[i].IPMode = ptr.To(vip)
 					}
 				}
 			}
