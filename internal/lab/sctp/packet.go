@@ -220,9 +220,12 @@ func (s *socket) send(m message, to netip.Addr) error {
 	return nil
 }
 
+// largest is the number of bytes that a packet of an association may have. It is more than the MTU of a lab's links.
+const largest = 2 << 10
+
 // receive waits for the next message. Packets that are none are passed over.
 func (s *socket) receive() (m message, from netip.Addr, err error) {
-	buffer := make([]byte, 64<<10)
+	buffer := make([]byte, largest)
 	for {
 		var n int
 		var at unix.Sockaddr

@@ -210,13 +210,13 @@ func (p *prober) open(ctx context.Context, row spec.Row, probe traffic.Probe, o 
 // nothing of SCTP's servers, which answer from goroutines of their own.
 const moment = 250 * time.Millisecond
 
-// associate opens an SCTP association.
+// associate opens an SCTP association. Its wait begins at once and not after fences, so it is longer on slow machines.
 func associate(ctx context.Context, row spec.Row, probe traffic.Probe) traffic.Answer {
 	wait := machine.Busy(moment)
 	if !row.Want.Allows(traffic.Silence) {
 		wait = probe.Patience
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, machine.Limit(wait))
 	defer cancel()
 	return sctp.Probe(ctx, probe)
 }
