@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/machine"
 )
 
 // Conn is the client's end of a TCP connection, or a connected UDP socket. It may be used from any goroutine.
@@ -155,7 +157,7 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 			return late
 		}
 	case a.Outcome == Silence && c.probe.Patience > 0 && (c.up && c.tcp || !c.probe.IfAccepted):
-		patient, cancel := context.WithTimeout(ctx, c.probe.Patience)
+		patient, cancel := machine.WithTimeout(ctx, c.probe.Patience)
 		defer cancel()
 		return c.wait(patient, func(waited time.Duration) string {
 			return fmt.Sprintf("%s, and then no answer within %v", a.Detail, waited)

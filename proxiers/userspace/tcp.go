@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/viplab/viplab/internal/machine"
 )
 
 // tcpListener is a listening socket.
@@ -78,7 +80,7 @@ func (r *relay) connect(client netip.Addr) (*net.TCPConn, error) {
 		if !to.IsValid() {
 			break
 		}
-		ctx, cancel := context.WithTimeout(r.alive, wait)
+		ctx, cancel := machine.WithTimeout(r.alive, wait)
 		var c *net.TCPConn
 		c, err = r.sockets.dialTCP(ctx, to)
 		cancel()

@@ -216,7 +216,7 @@ func associate(ctx context.Context, row spec.Row, probe traffic.Probe) traffic.A
 	if !row.Want.Allows(traffic.Silence) {
 		wait = probe.Patience
 	}
-	ctx, cancel := context.WithTimeout(ctx, machine.Limit(wait))
+	ctx, cancel := machine.WithTimeout(ctx, machine.Limit(wait))
 	defer cancel()
 	return sctp.Probe(ctx, probe)
 }
