@@ -57,7 +57,18 @@ func (p *player) makeAnew(ctx context.Context, w spec.World) error {
 	if !slices.Equal(endpoints, endpointsOf(w)) {
 		return nil // a Service that has lost its selector keeps the slices that it had
 	}
-	return w.Expect(ctx, rows...)
+	return w.Expect(ctx, slices.DeleteFunc(rows, func(r spec.Row) bool { return lacksNodePort(w, r) })...)
+}
+
+// lacksNodePort reports whether a row asks a NodePort that its Service does not have. A Service keeps those that it had
+// before allocateLoadBalancerNodePorts became false, and gets none when it is made anew
+// (https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-v1/).
+func lacksNodePort(w spec.World, r spec.Row) bool {
+	if r.To.Kind != spec.NodePortOf {
+		return false
+	}
+	_, err := w.Resolve(r.To, r.Family, r.Protocol())
+	return err != nil
 }
 
 // endpointsOf returns a text for each endpoint of each Service, sorted.
