@@ -17,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -193,23 +194,33 @@ func (d Dial) source() (netip.AddrPort, error) {
 // and T1-cookie, RFC 9260, section 4; RTO.Initial is in section 16).
 const initialRTO = time.Second
 
-// repeat calls send after initialRTO, again after twice as long, and so on, until the returned function is called.
-func repeat(send func()) (stop func()) {
-	over := make(chan struct{})
-	go func() {
+// repeat calls send after initialRTO, again after twice as long, and so on, until the returned function is called. No
+// call is under way any more when that returns.
+func repeat(ctx context.Context, send func()) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
 		for pause := initialRTO; ; pause *= 2 {
-			select {
-			case <-over:
+			silent, end := machine.WithTimeout(ctx, pause)
+			<-silent.Done()
+			end()
+			if ctx.Err() != nil {
 				return
-			case <-time.After(pause):
-				send()
 			}
+			send()
 		}
-	}()
-	return sync.OnceFunc(func() { close(over) })
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
-// exchange sends one message, as often as it takes, and waits for the answer to it, which carries the client's tag.
+// errElsewhere is the cause of failures where answers came, but from another address or port than was dialled.
+var errElsewhere = errors.New("the client asked somebody else")
+
+// exchange sends one message, as often as it takes, and waits for the answer to it, which carries the client's tag. A
+// packet from an address that is not in the association does not end it (RFC 9260, section 8.4).
 func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, want layers.SCTPChunkType,
 	tag uint32) (message, error) {
 	m.src, m.dst = port, d.To.Port()
@@ -217,16 +228,19 @@ func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, w
 	if err := s.send(m, d.To.Addr()); err != nil && !errors.Is(err, unix.EPERM) {
 		return message{}, err
 	}
-	defer repeat(func() { _ = s.send(m, d.To.Addr()) })()
+	defer repeat(ctx, func() { _ = s.send(m, d.To.Addr()) })()
+	var elsewhere error
 	for {
 		answer, from, err := s.receive()
 		switch {
+		case err != nil && elsewhere != nil:
+			return message{}, elsewhere
 		case err != nil:
 			return message{}, fmt.Errorf("no answer to %s: %w", m.kind, errors.Join(context.Cause(ctx), err))
 		case answer.dst != port:
 			continue // it came before the filter
 		case from != d.To.Addr() || answer.src != d.To.Port():
-			return message{}, fmt.Errorf("the answer to %s comes from %s, port %d", m.kind, from, answer.src)
+			elsewhere = fmt.Errorf("the answer to %s comes from %s, port %d: %w", m.kind, from, answer.src, errElsewhere)
 		case answer.kind == layers.SCTPChunkTypeAbort:
 			return message{}, fmt.Errorf("%s is answered by ABORT", m.kind)
 		case answer.kind == want && answer.tag == tag:

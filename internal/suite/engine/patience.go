@@ -20,10 +20,14 @@ import (
 // 5 minutes in IPVS.
 const flowMemory = time.Hour
 
-// patientTracking sets flowMemory in connection tracking.
+// patientTracking sets flowMemory in connection tracking, and how long it remembers an SCTP association that is being
+// opened. By default those are forgotten after 3 s, and if a server of this process has no processor for as long, its
+// answer is no longer translated.
 var patientTracking = []netns.Setting{
 	{Key: "net.netfilter.nf_conntrack_udp_timeout", Value: seconds(flowMemory), Optional: true},
 	{Key: "net.netfilter.nf_conntrack_udp_timeout_stream", Value: seconds(flowMemory), Optional: true},
+	{Key: "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait", Value: seconds(probeLimit), Optional: true},
+	{Key: "net.netfilter.nf_conntrack_sctp_timeout_cookie_echoed", Value: seconds(probeLimit), Optional: true},
 }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
