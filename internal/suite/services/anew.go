@@ -62,7 +62,7 @@ func (p *player) makeAnew(ctx context.Context, w spec.World) error {
 
 // lacksNodePort reports whether a row asks a NodePort that its Service does not have. A Service keeps those that it had
 // before allocateLoadBalancerNodePorts became false, and gets none when it is made anew
-// (https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-v1/).
+// (https://kubernetes.io/docs/concepts/services-networking/service/#load-balancer-nodeport-allocation).
 func lacksNodePort(w spec.World, r spec.Row) bool {
 	if r.To.Kind != spec.NodePortOf {
 		return false
