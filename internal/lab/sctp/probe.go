@@ -4,7 +4,6 @@ package sctp
 
 import (
 	"context"
-	"errors"
 
 	"github.com/viplab/viplab/lab/traffic"
 )
@@ -23,7 +22,7 @@ func Probe(ctx context.Context, p traffic.Probe) traffic.Answer {
 		answer.Server, answer.Peer, answer.Local = a.Server, a.Peer, a.Local
 	case !a.Source.IsValid():
 		answer.Outcome, answer.Detail = traffic.Unreachable, err.Error()
-	case ctx.Err() != nil && !errors.Is(err, errElsewhere):
+	case ctx.Err() != nil:
 		answer.Outcome = traffic.Silence
 	default: // an answer that is no association
 		answer.Outcome, answer.Detail = traffic.Refused, err.Error()

@@ -216,11 +216,7 @@ func repeat(ctx context.Context, send func()) (stop func()) {
 	}
 }
 
-// errElsewhere is the cause of failures where answers came, but from another address or port than was dialled.
-var errElsewhere = errors.New("the client asked somebody else")
-
-// exchange sends one message, as often as it takes, and waits for the answer to it, which carries the client's tag. A
-// packet from an address that is not in the association does not end it (RFC 9260, section 8.4).
+// exchange sends one message, as often as it takes, and waits for the answer to it, which carries the client's tag.
 func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, want layers.SCTPChunkType,
 	tag uint32) (message, error) {
 	m.src, m.dst = port, d.To.Port()
@@ -229,18 +225,15 @@ func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, w
 		return message{}, err
 	}
 	defer repeat(ctx, func() { _ = s.send(m, d.To.Addr()) })()
-	var elsewhere error
 	for {
 		answer, from, err := s.receive()
 		switch {
-		case err != nil && elsewhere != nil:
-			return message{}, elsewhere
 		case err != nil:
 			return message{}, fmt.Errorf("no answer to %s: %w", m.kind, errors.Join(context.Cause(ctx), err))
 		case answer.dst != port:
 			continue // it came before the filter
 		case from != d.To.Addr() || answer.src != d.To.Port():
-			elsewhere = fmt.Errorf("the answer to %s comes from %s, port %d: %w", m.kind, from, answer.src, errElsewhere)
+			return message{}, fmt.Errorf("the answer to %s comes from %s, port %d", m.kind, from, answer.src)
 		case answer.kind == layers.SCTPChunkTypeAbort:
 			return message{}, fmt.Errorf("%s is answered by ABORT", m.kind)
 		case answer.kind == want && answer.tag == tag:
