@@ -171,10 +171,7 @@ func (l *udpListener) endIdle(s *session) (at time.Time, ended bool) {
 	if at.After(time.Now()) {
 		return at, false
 	}
-	if l.sessions[s.client] == s {
-		delete(l.sessions, s.client)
-	}
-	s.conn.Close()
+	l.removeLocked(s)
 	return at, true
 }
 
@@ -185,6 +182,11 @@ func (l *udpListener) drop(s *session, why error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.removeLocked(s)
+}
+
+// removeLocked closes a session and forgets it, unless its client has another one by now.
+func (l *udpListener) removeLocked(s *session) {
 	if l.sessions[s.client] == s {
 		delete(l.sessions, s.client)
 	}
