@@ -2,7 +2,8 @@
 
 // Command e2efaults puts each fault of "viplab prove" into a proxier or an enforcer, and runs those of Kubernetes'
 // specs that are about the theme of the fault ("viplab e2e"). It prints how many faults they notice, theme by theme. A
-// run ends with the first spec that fails. The same specs without a fault are the control: they must pass.
+// run ends with the first spec that fails. The same specs without a fault are the control: they must pass. Beside them
+// stands how many of the faults scenarios notice, from the prove.json of a run of "viplab prove".
 package main
 
 import (
@@ -12,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/viplab/viplab/internal/suite/prove"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/scenarios"
@@ -38,6 +39,7 @@ type options struct {
 	proxier  string
 	enforcer string
 	out      string
+	proof    string
 	only     *regexp.Regexp
 	parallel int
 	limit    time.Duration
@@ -68,6 +70,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.proxier, "proxier", "nftables", "proxier to put the faults into")
 	flag.StringVar(&o.enforcer, "enforcer", "policy-nftables", "enforcer to put faults of network policies into")
 	flag.StringVar(&o.out, "out", "viplab-out/e2efaults", "folder for the reports; what is there does not run again")
+	flag.StringVar(&o.proof, "prove", "viplab-out/prove.json", "what viplab prove wrote of the proxier and the enforcer")
 	flag.IntVar(&o.parallel, "parallel", 2, "how many faults are tried at once")
 	flag.DurationVar(&o.limit, "time", 6*time.Minute, "limit for one fault, after which there is no result")
 	only := flag.String("fault", "", "try only faults whose name matches this regular expression")
@@ -80,6 +83,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	noticed, err := o.noticedByScenarios()
+	if err != nil {
+		return fmt.Errorf("-prove: %w (viplab prove --proxier %s --enforcer %s writes it)", err, o.proxier, o.enforcer)
+	}
 	control := trial{specs: slices.Collect(maps.Keys(themes))}
 	if o.try(ctx, &control); control.err != nil || control.spec != "" {
 		return fmt.Errorf("without a fault: %w%s", cmp.Or(control.err, errors.New("a spec fails: ")), control.spec)
@@ -88,7 +95,24 @@ func run(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	return write(os.Stdout, trials)
+	return write(os.Stdout, trials, noticed)
+}
+
+// noticedByScenarios returns the names of the faults that "viplab prove" has caught in the proxier.
+func (o options) noticedByScenarios() (map[string]bool, error) {
+	data, err := os.ReadFile(o.proof)
+	if err != nil {
+		return nil, err
+	}
+	var proof prove.Proof
+	if err := json.Unmarshal(data, &proof); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.proof, err)
+	}
+	caught := map[string]bool{}
+	for _, t := range proof.Trials {
+		caught[t.Fault] = caught[t.Fault] || t.Proxier == o.proxier && t.Verdict == prove.Caught
+	}
+	return caught, nil
 }
 
 // trials returns the faults of the proxier and the enforcer, in the order of the catalogue's groups.
@@ -191,12 +215,8 @@ func (o options) try(ctx context.Context, t *trial) {
 
 // read reads the report in a folder, and reports whether there is one.
 func (t *trial) read(folder string) bool {
-	data, err := os.ReadFile(filepath.Join(folder, "report.json"))
+	r, err := report.Read(folder)
 	if err != nil {
-		return false
-	}
-	var r report.Report
-	if json.Unmarshal(data, &r) != nil {
 		return false
 	}
 	for _, x := range r.Results {
@@ -205,32 +225,4 @@ func (t *trial) read(folder string) bool {
 		}
 	}
 	return true
-}
-
-// write prints a table in Markdown, and which faults were not noticed.
-func write(w io.Writer, trials []trial) error {
-	fmt.Fprintf(w, "| theme | faults | noticed by specs | not noticed |\n|---|---|---|---|\n")
-	var total, noticed, none int
-	for len(trials) > 0 {
-		theme := trials[0].theme
-		var faults, found int
-		var missed []string
-		for ; len(trials) > 0 && trials[0].theme == theme; trials = trials[1:] {
-			t := trials[0]
-			faults++
-			switch {
-			case t.err != nil:
-				none++
-				missed = append(missed, t.fault.Name+" (no result)")
-			case t.spec != "":
-				found++
-			default:
-				missed = append(missed, t.fault.Name)
-			}
-		}
-		fmt.Fprintf(w, "| %s | %d | %d | %s |\n", theme, faults, found, strings.Join(missed, ", "))
-		total, noticed = total+faults, noticed+found
-	}
-	_, err := fmt.Fprintf(w, "| all | %d | %d | %d without a result |\n", total, noticed, none)
-	return err
 }
