@@ -50,7 +50,7 @@ func findKernel(cache, name string) (kernel, error) {
 	defer unlock()
 
 	dir := filepath.Join(cache, "linux-"+name)
-	if release, err := os.ReadFile(filepath.Join(dir, "release")); err == nil {
+	if release, err := os.ReadFile(filepath.Join(dir, "release")); err == nil && (name != uml || hasUMLConfig(dir)) {
 		return kernel{name, dir, string(release)}, nil
 	}
 	progress("download the kernel %s into %s (once)", name, cache)

@@ -29,7 +29,7 @@ var umlSource = regexp.MustCompile(`^linux-source-(\d+\.\d+)$`)
 // umlConfig is what the kernel has.
 //
 //go:embed uml.config
-var umlConfig []byte
+var umlConfig string
 
 // umlArguments are those of the kernel. Since Linux 6.16, seccomp=on lets it intercept system calls without ptrace,
 // which is many times faster.
@@ -62,7 +62,7 @@ func buildUML(cache, dir string) (release string, err error) {
 	source, build := filepath.Join(dir, "linux-source-"+version), filepath.Join(dir, "build")
 	config := filepath.Join(dir, "config")
 	if err := errors.Join(command(dir, "tar", "--extract", "--file", packed), os.Mkdir(build, 0o755),
-		os.WriteFile(config, umlConfig, 0o644)); err != nil {
+		os.WriteFile(config, []byte(umlConfig), 0o644)); err != nil {
 		return "", err
 	}
 	configure := command(source, "make", "ARCH=um", "O="+build, "KCONFIG_ALLCONFIG="+config, "allnoconfig")
@@ -70,7 +70,7 @@ func buildUML(cache, dir string) (release string, err error) {
 	if err := errors.Join(configure, err); err != nil {
 		return "", err
 	}
-	if lost := lostOptions(string(umlConfig), string(made)); lost != nil {
+	if lost := lostOptions(umlConfig, string(made)); lost != nil {
 		progress("this kernel does not have %s", strings.Join(lost, ", "))
 	}
 	if err := command(source, "make", "ARCH=um", "O="+build, "-j"+strconv.Itoa(runtime.NumCPU())); err != nil {
@@ -82,6 +82,12 @@ func buildUML(cache, dir string) (release string, err error) {
 	}
 	k := kernel{uml, dir, strings.TrimSpace(string(name))}
 	return k.release, errors.Join(k.takeFrom(build), os.RemoveAll(build), os.RemoveAll(source), os.Remove(packed))
+}
+
+// hasUMLConfig reports whether the kernel in dir was built from what umlConfig is now.
+func hasUMLConfig(dir string) bool {
+	config, err := os.ReadFile(filepath.Join(dir, "config"))
+	return err == nil && string(config) == umlConfig
 }
 
 // lostOptions returns the options of a wanted configuration that one which make has completed does not have: those with
@@ -97,21 +103,12 @@ func lostOptions(wanted, made string) (lost []string) {
 	return lost
 }
 
-// takeFrom takes what a build has made. The kernel has no modules, but programs look in the lists of those that are
-// built in.
+// takeFrom takes what a build has made.
 func (k kernel) takeFrom(build string) error {
-	modules := filepath.Join(k.modules(), k.release)
-	if err := os.MkdirAll(modules, 0o755); err != nil {
-		return err
-	}
-	for _, list := range []string{"modules.builtin", "modules.builtin.modinfo"} {
-		if err := os.Rename(filepath.Join(build, list), filepath.Join(modules, list)); err != nil {
-			return err
-		}
-	}
 	return errors.Join(
 		command(build, "strip", "-o", k.image(), "vmlinux"),
-		command(build, findProgram("depmod"), "--basedir", k.dir, k.release),
+		command(build, "make", "ARCH=um", "modules_install", "INSTALL_MOD_PATH="+k.dir, "INSTALL_MOD_STRIP=1",
+			"DEPMOD="+findProgram("depmod")),
 	)
 }
 

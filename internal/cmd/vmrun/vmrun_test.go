@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -44,6 +45,26 @@ func TestLostOptions(t *testing.T) {
 	}
 	if lost := lostOptions(wanted, wanted); lost != nil {
 		t.Errorf("lost %q of itself", lost)
+	}
+}
+
+// A kernel of another configuration is built anew, which needs tools that are not in the PATH here.
+func TestUMLIsBuiltOnceForItsConfiguration(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	cache := t.TempDir()
+	dir := filepath.Join(cache, "linux-uml")
+	for _, c := range []struct {
+		config string
+		built  bool
+	}{{umlConfig, true}, {umlConfig + "CONFIG_X=y\n", false}} {
+		err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "config"), []byte(c.config), 0o644),
+			os.WriteFile(filepath.Join(dir, "release"), []byte("7.3.4"), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k, err := findKernel(cache, uml); (err == nil) != c.built || c.built && k.release != "7.3.4" {
+			t.Errorf("%v, %v; built: %v", k, err, c.built)
+		}
 	}
 }
 
