@@ -148,30 +148,27 @@ func knownDeviations(
 }
 
 // policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods,
-// which all enforcers support. Scenarios that have a cluster of their own and need no feature of the proxier run beside
-// the first proxier only.
+// which all enforcers support. Beside the first proxier all scenarios run: an enforcer must not change what they see.
+// Beside the others those of policies run that share a cluster or need a feature of the proxier.
 func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*part {
 	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
 		return nil
 	}
 	policies := slices.DeleteFunc(slices.Clone(catalogue), func(s spec.Scenario) bool {
-		return !slices.Contains(s.Needs, spec.NetworkPolicy)
-	})
-	shared := slices.DeleteFunc(slices.Clone(policies), func(s spec.Scenario) bool {
-		return s.Cluster != nil && len(s.Needs) == 1
+		return !slices.Contains(s.Needs, spec.NetworkPolicy) || s.Cluster != nil && len(s.Needs) == 1
 	})
 	var parts []*part
 	for _, e := range proxiers.Enforcers() {
 		for i, p := range beside {
-			judge := shared
+			judge := policies
 			if i == 0 {
-				judge = policies
+				judge = catalogue
 			}
 			if !slices.ContainsFunc(judge, func(s spec.Scenario) bool { return matching.MatchString(s.ID) }) {
 				continue
 			}
 			parts = append(parts, &part{
-				title: "network policies by " + e.Name() + ",",
+				title: fmt.Sprintf("%s beside %s,", e.Name(), p.Name()),
 				options: engine.Options{
 					Proxiers: []spec.Proxier{p}, Enforcer: e, Scenarios: judge, Focus: matching, Stack: lab.Dual,
 					PodNetwork: lab.Routed, Overlay: how,

@@ -67,7 +67,7 @@ func losesPod(id string, x external, lose spec.Action, then ...spec.Action) spec
 				all := &affinityCrowd{w: w, pods: three}
 				doors := []affinityDoor{
 					{"client", spec.NodePortAt("n1", "web", 80)}, {"client", spec.IngressOf("web", 80)},
-					{"client", spec.AddrAt(x.ip4, x.ip6, 80)}, {"c1", spec.ClusterIPOf("web", 80)},
+					{"client", spec.AddrAt(x.ip4, x.ip6, 80)}, {"n1", spec.ClusterIPOf("web", 80)},
 				}
 				before := spec.Try(all.come(ctx, some, doors...))
 				RunActions(ctx, w, lose)
