@@ -50,8 +50,9 @@ type trial struct {
 	fault faults.Fault
 	theme string   // the group of the first scenario that names the fault
 	specs []string // the groups whose specs run: those of all scenarios that name it
-	spec  string   // that failed; "" if none did
-	err   error    // there is no result
+	prove prove.Verdict
+	spec  string // that failed; "" if none did
+	err   error  // there is no result
 }
 
 func main() {
@@ -72,20 +73,20 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.out, "out", "viplab-out/e2efaults", "folder for the reports; what is there does not run again")
 	flag.StringVar(&o.proof, "prove", "viplab-out/prove.json", "what viplab prove wrote of the proxier and the enforcer")
 	flag.IntVar(&o.parallel, "parallel", 2, "how many faults are tried at once")
-	flag.DurationVar(&o.limit, "time", 6*time.Minute, "limit for one fault, after which there is no result")
+	flag.DurationVar(&o.limit, "time", 15*time.Minute, "limit for one fault, after which there is no result")
 	only := flag.String("fault", "", "try only faults whose name matches this regular expression")
 	flag.Parse()
 	var err error
 	if o.only, err = regexp.Compile(*only); err != nil {
 		return fmt.Errorf("-fault: %w", err)
 	}
-	trials, err := o.trials()
-	if err != nil {
-		return err
-	}
-	noticed, err := o.noticedByScenarios()
+	verdicts, err := o.byScenarios()
 	if err != nil {
 		return fmt.Errorf("-prove: %w (viplab prove --proxier %s --enforcer %s writes it)", err, o.proxier, o.enforcer)
+	}
+	trials, err := o.trials(verdicts)
+	if err != nil {
+		return err
 	}
 	control := trial{specs: slices.Collect(maps.Keys(themes))}
 	if o.try(ctx, &control); control.err != nil || control.spec != "" {
@@ -95,11 +96,11 @@ func run(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	return write(os.Stdout, trials, noticed)
+	return write(os.Stdout, trials)
 }
 
-// noticedByScenarios returns the names of the faults that "viplab prove" has caught in the proxier.
-func (o options) noticedByScenarios() (map[string]bool, error) {
+// byScenarios returns what "viplab prove" says of the faults in the proxier.
+func (o options) byScenarios() (map[string]prove.Verdict, error) {
 	data, err := os.ReadFile(o.proof)
 	if err != nil {
 		return nil, err
@@ -108,15 +109,18 @@ func (o options) noticedByScenarios() (map[string]bool, error) {
 	if err := json.Unmarshal(data, &proof); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.proof, err)
 	}
-	caught := map[string]bool{}
+	verdicts := map[string]prove.Verdict{}
 	for _, t := range proof.Trials {
-		caught[t.Fault] = caught[t.Fault] || t.Proxier == o.proxier && t.Verdict == prove.Caught
+		if t.Proxier == o.proxier {
+			verdicts[t.Fault] = t.Verdict
+		}
 	}
-	return caught, nil
+	return verdicts, nil
 }
 
-// trials returns the faults of the proxier and the enforcer, in the order of the catalogue's groups.
-func (o options) trials() (all []trial, err error) {
+// trials returns the faults that "viplab prove" has put into the proxier and the enforcer, in the order of the
+// catalogue's groups.
+func (o options) trials(verdicts map[string]prove.Verdict) (all []trial, err error) {
 	list, _, err := faults.All()
 	if err != nil {
 		return nil, err
@@ -129,20 +133,21 @@ func (o options) trials() (all []trial, err error) {
 		return slices.IndexFunc(catalogue, func(s spec.Scenario) bool { return s.Group == t.theme })
 	}
 	for _, f := range list {
-		t := trial{fault: f}
+		t := trial{fault: f, prove: verdicts[f.Name]}
 		for _, s := range catalogue {
 			if slices.Contains(f.Scenarios, s.ID) && !slices.Contains(t.specs, s.Group) {
 				t.specs = append(t.specs, s.Group)
 			}
 		}
-		if len(t.specs) == 0 || !o.only.MatchString(f.Name) || !f.For(o.proxier) && !f.For(o.enforcer) {
+		tried := t.prove != "" && t.prove != prove.Foreign
+		if len(t.specs) == 0 || !o.only.MatchString(f.Name) || !tried {
 			continue
 		}
 		t.theme = t.specs[0]
 		all = append(all, t)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("-fault, -proxier: no fault matches (viplab prove --list shows all)")
+		return nil, errors.New("-fault: no fault that -prove has tried matches")
 	}
 	slices.SortStableFunc(all, func(a, b trial) int { return cmp.Compare(order(a), order(b)) })
 	return all, nil

@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/viplab/viplab/internal/suite/prove"
 )
 
 // write prints a table in Markdown: theme by theme, how many faults scenarios and specs notice, and which the specs do
 // not.
-func write(w io.Writer, trials []trial, byScenarios map[string]bool) error {
+func write(w io.Writer, trials []trial) error {
 	fmt.Fprintf(w, "| theme | faults | noticed by scenarios | noticed by specs | not noticed by specs |\n"+
 		"|---|---|---|---|---|\n")
 	var all row
 	for len(trials) > 0 {
 		theme := row{name: trials[0].theme}
 		for ; len(trials) > 0 && trials[0].theme == theme.name; trials = trials[1:] {
-			theme.add(trials[0], byScenarios[trials[0].fault.Name])
+			theme.add(trials[0])
 		}
 		fmt.Fprintf(w, "%s %s |\n", theme, strings.Join(theme.missed, ", "))
 		all.name, all.faults = "all", all.faults+theme.faults
@@ -39,9 +41,9 @@ func (r row) String() string {
 	return fmt.Sprintf("| %s | %d | %d | %d |", r.name, r.faults, r.scenarios, r.specs)
 }
 
-func (r *row) add(t trial, byScenarios bool) {
+func (r *row) add(t trial) {
 	r.faults++
-	if byScenarios {
+	if t.prove == prove.Caught {
 		r.scenarios++
 	}
 	switch {

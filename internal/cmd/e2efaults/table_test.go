@@ -7,17 +7,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/suite/prove"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 )
 
 func TestTableSumsThemes(t *testing.T) {
-	one := func(theme, fault, spec string, err error) trial {
-		return trial{fault: faults.Fault{Name: fault}, theme: theme, spec: spec, err: err}
+	one := func(theme, fault string, v prove.Verdict, spec string, err error) trial {
+		return trial{fault: faults.Fault{Name: fault}, theme: theme, prove: v, spec: spec, err: err}
 	}
 	var out strings.Builder
 	err := write(&out, []trial{
-		one("udp", "a", "spec", nil), one("udp", "b", "", nil), one("scale", "c", "", errors.New("too long")),
-	}, map[string]bool{"a": true, "b": true})
+		one("udp", "a", prove.Caught, "spec", nil), one("udp", "b", prove.Caught, "", nil),
+		one("scale", "c", prove.Survived, "", errors.New("too long")),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
