@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -26,10 +27,10 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Within returns a context for what must happen: a minute, since emulated machines are slow.
+// Within returns a context for what must happen: a minute, or more where programs start slowly.
 func Within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := machine.WithTimeout(context.Background(), machine.Limit(time.Minute))
 	t.Cleanup(cancel)
 	return ctx
 }
