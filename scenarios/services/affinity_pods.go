@@ -14,7 +14,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// affinityDoor is an address by which clients come to a Service, and the host that sends for them.
+// affinityDoor is an address by which clients come to a Service, and the host that sends for them. It is no pod:
+// enforcers of network policies drop what a pod sends with the address of another.
 type affinityDoor struct {
 	from string
 	to   spec.Target

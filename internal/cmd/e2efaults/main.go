@@ -48,11 +48,11 @@ type options struct {
 // trial is one fault, and what the specs said.
 type trial struct {
 	fault faults.Fault
-	theme string   // the group of the first scenario that names the fault
-	specs []string // the groups whose specs run: those of all scenarios that name it
-	prove prove.Verdict
-	spec  string // that failed; "" if none did
-	err   error  // there is no result
+	theme string        // the group of the first scenario that names the fault
+	specs []string      // the groups whose specs run: those of all scenarios that name it
+	prove prove.Verdict // what the scenarios said
+	spec  string        // that failed; "" if none did
+	err   error         // there is no result
 }
 
 func main() {
