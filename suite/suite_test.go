@@ -123,7 +123,13 @@ func conformanceParts() ([]*part, error) {
 			})
 		}
 	}
-	return append(parts, policyParts(catalogue, judged, how, matching)...), nil
+	known, err := knownDeviations(judged, catalogue, map[string]string{
+		"ip": lab.Dual.String(), "pods": lab.Routed.String(), "overlay": *overlay,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(parts, policyParts(catalogue, judged, known, how, matching)...), nil
 }
 
 // knownDeviations returns what comes with viplab about the proxiers in a cluster of these settings.
@@ -150,7 +156,10 @@ func knownDeviations(
 // policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods,
 // which all enforcers support. Beside the first proxier all scenarios run: an enforcer must not change what they see.
 // Beside the others those of policies run that share a cluster or need a feature of the proxier.
-func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*part {
+func policyParts(
+	catalogue []spec.Scenario, beside []spec.Proxier, known map[string]*expect.Known, how lab.Overlay,
+	matching *regexp.Regexp,
+) []*part {
 	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
 		return nil
 	}
@@ -170,8 +179,8 @@ func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overl
 			parts = append(parts, &part{
 				title: fmt.Sprintf("%s beside %s,", e.Name(), p.Name()),
 				options: engine.Options{
-					Proxiers: []spec.Proxier{p}, Enforcer: e, Scenarios: judge, Focus: matching, Stack: lab.Dual,
-					PodNetwork: lab.Routed, Overlay: how,
+					Proxiers: []spec.Proxier{p}, Enforcer: e, Scenarios: judge, Focus: matching, Expect: known,
+					Stack: lab.Dual, PodNetwork: lab.Routed, Overlay: how,
 					Out: filepath.Join(*out, e.Name()),
 				},
 			})
