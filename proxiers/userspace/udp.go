@@ -106,16 +106,17 @@ func (l *udpListener) deliver(datagram []byte, client netip.AddrPort) {
 }
 
 // sessionOf returns the client's session, or a new one if there is none. It does not become idle before the datagram is
-// sent that it was asked for.
+// sent that it was asked for. An endpoint that leaves meanwhile is forgotten either before the choice or, with the
+// session, after it.
 func (l *udpListener) sessionOf(client netip.AddrPort) (*session, error) {
 	l.mu.Lock()
-	s := l.sessions[client]
-	if s != nil {
+	defer l.mu.Unlock()
+	if s := l.sessions[client]; s != nil {
 		s.used.Store(time.Now().UnixNano())
-	}
-	l.mu.Unlock()
-	if s != nil {
 		return s, nil
+	}
+	if l.closed {
+		return nil, net.ErrClosed
 	}
 	to := l.relay.balancer.next(client.Addr(), nil, time.Now())
 	if !to.IsValid() {
@@ -125,16 +126,11 @@ func (l *udpListener) sessionOf(client netip.AddrPort) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &session{client: client, endpoint: to, conn: c.(*net.UDPConn)}
+	s := &session{client: client, endpoint: to, conn: c.(*net.UDPConn)}
 	s.used.Store(time.Now().UnixNano())
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil, errors.Join(net.ErrClosed, c.Close())
 	}
 	l.sessions[client] = s
 	l.relay.work.Go(func() { l.answer(s, raw) })

@@ -83,6 +83,42 @@ func TestSessions(t *testing.T) {
 	})
 }
 
+// TestNoSessionWithADepartedEndpoint: a session that begins while an endpoint leaves does not go to that endpoint.
+func TestNoSessionWithADepartedEndpoint(t *testing.T) {
+	eachFamily(t, func(t *testing.T, s sockets) {
+		endpoints := []netip.AddrPort{serveUDP(t, s, "a"), serveUDP(t, s, "b")}
+		r := relayTo(t, s, corev1.ProtocolUDP, endpoints...)
+		l := r.listener.(*udpListener)
+		made, ended := make(chan error), make(chan struct{})
+		defer close(ended)
+		go func() { // clients that come all the time, one after the other
+			for port := uint16(1); ; port++ {
+				_, err := l.sessionOf(netip.AddrPortFrom(localhosts[s.ip], port))
+				select {
+				case made <- err:
+				case <-ended:
+					return
+				}
+			}
+		}()
+		for i := range 300 {
+			stays := endpoints[i%2 : i%2+1]
+			r.balancer.set(stays, 0)
+			l.forget(stays)
+			for range 2 { // the first one may have begun before
+				must(t, <-made)
+			}
+			l.mu.Lock()
+			for client, session := range l.sessions {
+				if session.endpoint != stays[0] {
+					t.Errorf("change %d: %s has a session with an endpoint that has left", i, client)
+				}
+			}
+			l.mu.Unlock()
+		}
+	})
+}
+
 // TestLargeDatagram: datagrams come whole, up to the largest.
 func TestLargeDatagram(t *testing.T) {
 	eachFamily(t, func(t *testing.T, s sockets) {
