@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,6 +20,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/internal/suite/services"
+	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -34,7 +38,7 @@ func (f *conformFlags) shrinkTime() time.Duration {
 // addRandom adds the flags of generated cases.
 func (f *conformFlags) addRandom(flags *pflag.FlagSet) {
 	flags.IntVar(&f.random, "random", 0, "judge this many generated states and histories instead of the scenarios; the "+
-		"first one that fails is made as small as possible and printed")
+		"first one that fails is made as small as possible and printed; with --write-expectations, all are judged")
 	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
 	flags.Lookup("seed").DefValue = "another one each time"
 	flags.DurationVar(&f.time, "time", 0, "begin no further cluster of --random after this time (default: no limit)")
@@ -50,9 +54,9 @@ func (f *conformFlags) checkRandom() error {
 	case f.time < 0:
 		return fmt.Errorf("--time: %s: want a positive duration, such as 10m", f.time)
 	case f.random > 0 && (f.selected.given() || f.shards.shard != "" || f.list || f.keep || f.keepFailed ||
-		f.trySkipped || f.expect.out != ""):
+		f.trySkipped):
 		return errors.New("--random generates cases: it cannot be combined with --focus, --skip, --group, " +
-			"--priority, --shard, --list, --keep, --keep-failed, --try-skipped and --write-expectations")
+			"--priority, --shard, --list, --keep, --keep-failed and --try-skipped")
 	}
 	return nil
 }
@@ -69,7 +73,7 @@ func (f *conformFlags) runRandom(ctx context.Context, o engine.Options, stdout, 
 	}
 	defer unlock()
 	began := time.Now()
-	var results []spec.Result
+	var results, failures []spec.Result
 	var coverage []report.Coverage
 	note := ""
 	for _, p := range o.Proxiers {
@@ -77,7 +81,7 @@ func (f *conformFlags) runRandom(ctx context.Context, o engine.Options, stdout, 
 		if err != nil {
 			return err
 		}
-		results, note = append(results, r), out.Note
+		results, failures, note = append(results, r), append(failures, out.Failures...), out.Note
 		coverage = append(coverage, coverageOf(p.Name(), f.seed, out))
 		if ctx.Err() != nil { // with a failure, or there would be an error
 			break
@@ -95,6 +99,9 @@ func (f *conformFlags) runRandom(ctx context.Context, o engine.Options, stdout, 
 	}
 	fmt.Fprintf(stdout, "%s, kernel %s\nreport: %s, report.html and junit.xml\n", note, all.Kernel,
 		filepath.Join(o.Out, "report.json"))
+	if err := f.expect.write(programs, byLabel(failures), stdout); err != nil {
+		return err
+	}
 	return exitWith(all.ExitCode())
 }
 
@@ -118,7 +125,7 @@ func (f *conformFlags) randomOn(ctx context.Context, o engine.Options, p spec.Pr
 	}
 	out, err := services.Run(ctx, services.Options{
 		Engine: o, Cases: f.random, Seed: f.seed, First: first, Time: f.time, ShrinkTime: f.shrinkTime(),
-		Keep: save,
+		Collect: f.expect.out != "", Keep: save,
 		Listen: func(x services.Progress) {
 			fmt.Fprintf(stderr, "%s: %d of %d cases, %d states, %.1f s\n", p.Name(), x.Cases, x.Of, x.States,
 				x.Took.Seconds())
@@ -127,7 +134,7 @@ func (f *conformFlags) randomOn(ctx context.Context, o engine.Options, p spec.Pr
 	switch {
 	case err != nil && ctx.Err() == nil:
 		return r, out, err
-	case err != nil && out.Failure == nil: // what an interrupted run has found is reported
+	case err != nil && out.Failure == nil && len(out.Failures) == 0: // what an interrupted run has found is reported
 		return r, out, fmt.Errorf("%s: interrupted: %d of %d cases were judged, and none of them failed", p.Name(), out.Cases,
 			f.random)
 	}
@@ -145,12 +152,43 @@ func (f *conformFlags) randomOn(ctx context.Context, o engine.Options, p spec.Pr
 		fmt.Fprintln(stdout, "broken:", b)
 		r.Verdict, r.Reason = spec.Broken, b
 	}
+	if len(out.Failures) > 0 {
+		r.Verdict, r.Reason = spec.Fail, fmt.Sprintf("%d of %d cases fail", len(out.Failures), out.Cases)
+		r.Probed = out.Failures[0].Probed
+		fmt.Fprintf(stdout, "%s: %s\n", p.Name(), r.Reason)
+	}
 	if out.Failure == nil {
 		return r, out, nil
 	}
 	failed := out.Failure.Result
 	r.Verdict, r.Reason, r.Probed = spec.Fail, out.Failure.Case.ID+": "+failed.Reason, failed.Probed
 	return r, out, showFailure(out.Failure, o.Out, p, stdout)
+}
+
+// byLabel returns one result of generated cases as a whole for each proxier and label of a row that failed. The number of
+// a row that has its label in common with others of its case is a pattern, since the next case has other numbers.
+func byLabel(failures []spec.Result) (out []spec.Result) {
+	byKey := map[[2]string]*spec.Result{}
+	for _, r := range failures {
+		for _, row := range services.Failed(r) {
+			label, _, numbered := strings.Cut(row.Row, "#")
+			if row.Row = label; numbered {
+				row.Row += "#*"
+			}
+			key := [2]string{r.Proxier, label}
+			if byKey[key] == nil {
+				byKey[key] = &spec.Result{
+					Scenario: spec.Scenario{ID: expect.Generated}, Proxier: r.Proxier, Verdict: spec.Fail,
+				}
+			}
+			byKey[key].Probed = append(byKey[key].Probed, row)
+		}
+	}
+	order := func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
+	for _, key := range slices.SortedFunc(maps.Keys(byKey), order) {
+		out = append(out, *byKey[key])
+	}
+	return out
 }
 
 // showFailure prints a failing case, which is saved already.

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/suite/expect"
 )
 
 func TestConformJudgesGeneratedCases(t *testing.T) {
@@ -67,6 +69,31 @@ func TestAnInterruptedRunKeepsItsFailure(t *testing.T) {
 	code, again, problem := outcome(t, append(args, "--random", "1", "--time", "1s")...)
 	if code != 1 || !strings.Contains(again, "nftables: "+id+" fails.") {
 		t.Errorf("exit code %d; the next run must begin with %s:\n%s%s", code, id, again, problem)
+	}
+}
+
+// With --write-expectations, a run goes on after failures, and writes down the rows that failed.
+func TestDeviationsOfGeneratedCasesAreWrittenDown(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "known.yaml")
+	code, stdout, stderr := outcome(t, "conform", "--random", "9", "--seed", "5", "--ip", "4", "--proxier", "nftables",
+		"--fault", "external-policy-ignored", "--out", t.TempDir(), "--write-expectations", file)
+	if code != 1 || !strings.Contains(stdout, " of 9 cases fail") || !strings.Contains(stdout, ": 9 cases, ") {
+		t.Fatalf("exit code %d, want 1, and how many of all 9 cases fail:\n%s%s", code, stdout, stderr)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := expect.ParseDraft(file, data)
+	if err != nil || len(written.Expect) < 2 {
+		t.Fatalf("%v: %s", err, data)
+	}
+	for _, e := range written.Expect {
+		label := e.Rows[0]
+		if e.Scenario != expect.Generated || !strings.Contains(label, "-local") || strings.HasSuffix(label, "#2") {
+			t.Errorf("entry %+v, want one of a row of generated cases with policy Local, and a pattern as number", e)
+		}
 	}
 }
 

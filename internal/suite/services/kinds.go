@@ -19,7 +19,7 @@ func kindsOf(r spec.Result) []string {
 		return nil
 	}
 	var kinds []string
-	for _, p := range failed(r) {
+	for _, p := range Failed(r) {
 		rule, _, _ := strings.Cut(p.Row, "/")
 		for _, protocol := range []string{"udp", "sctp"} {
 			if strings.Contains(p.Row, "/"+protocol) {

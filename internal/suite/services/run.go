@@ -28,6 +28,8 @@ type Options struct {
 	ShrinkTime time.Duration
 	// FindOnly ends the run at the first failure, without playing it again.
 	FindOnly bool
+	// Collect goes on after failures and keeps them as they are (Outcome.Failures).
+	Collect bool
 	// Keep, if not nil, is called with the failure when it is found, and each time that it got smaller. Its error ends
 	// the run.
 	Keep func(*Failure) error
@@ -50,6 +52,8 @@ type Outcome struct {
 	Coverage      *Coverage
 	// Failure is the first case that failed, made smaller. It is nil if none failed.
 	Failure *Failure
+	// Failures are all failures of a run that collects them.
+	Failures []spec.Result
 	// Note describes the clusters.
 	Note string
 }
@@ -69,9 +73,10 @@ type Failure struct {
 func (f *Failure) Kinds() []string { return kindsOf(f.Result) }
 
 // rows returns the rows that failed unexpectedly.
-func (f *Failure) rows() []spec.Probed { return failed(f.Result) }
+func (f *Failure) rows() []spec.Probed { return Failed(f.Result) }
 
-func failed(r spec.Result) []spec.Probed {
+// Failed returns the rows of a result that failed unexpectedly.
+func Failed(r spec.Result) []spec.Probed {
 	return slices.DeleteFunc(slices.Clone(r.Probed), func(p spec.Probed) bool { return p.Holds || p.Known != "" })
 }
 
@@ -103,11 +108,16 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 				out.add(cases[i], r, known)
 			}
 		}
-		if len(failures) > 0 && o.FindOnly {
+		switch {
+		case len(failures) == 0:
+		case o.Collect:
+			for _, f := range failures {
+				out.Failures = append(out.Failures, f.Result)
+			}
+		case o.FindOnly:
 			out.Failure = failures[0]
 			return out, nil
-		}
-		if len(failures) > 0 {
+		default:
 			return out, out.fail(ctx, o, failures)
 		}
 		if err := ctx.Err(); err != nil {
