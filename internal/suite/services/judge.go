@@ -243,9 +243,8 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 	var rows []spec.Row
 	p.flows = slices.DeleteFunc(p.flows, func(f *flow) bool {
 		fate := now.Follow(f.Question, f.server)
-		if f.to.protocol == corev1.ProtocolUDP && w.Features()[spec.Relays] && fate.Verdict == oracle.Served {
-			// How long a relay remembers a client that sends nothing is not said.
-			fate.Endpoints, fate.MayMove = slices.Concat(fate.Endpoints, now.Ask(f.Question).Endpoints), true
+		if f.to.protocol == corev1.ProtocolUDP && w.Features()[spec.Relays] {
+			fate = now.FollowRelayed(f.Question, append([]netip.AddrPort{f.server}, f.answer.Endpoints...))
 		}
 		if !p.policed.indifferent(f.question, fate.Answer) {
 			return true
@@ -276,12 +275,14 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 	return rows
 }
 
-// locate finds out which endpoint each flow is with.
+// locate finds out which endpoint each flow is with. It gives up a flow that an endpoint may answer but does not: a slow
+// endpoint looks the same.
 func (p *player) locate(ctx context.Context, w spec.World) error {
-	for _, f := range p.flows {
+	flows := p.flows
+	p.flows = nil
+	for _, f := range flows {
 		f.server = netip.AddrPort{}
-		r := f.row
-		if r.Want.Allows(traffic.Reply) {
+		if r := f.row; r.Want.Allows(traffic.Reply) {
 			r.Times = 1
 			seen, err := w.Observe(ctx, r)
 			if err != nil {
@@ -292,7 +293,11 @@ func (p *player) locate(ctx context.Context, w spec.World) error {
 					f.server = o.Local
 				}
 			}
+			if !f.server.IsValid() {
+				continue
+			}
 		}
+		p.flows = append(p.flows, f)
 	}
 	return nil
 }

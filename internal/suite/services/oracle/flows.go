@@ -49,6 +49,24 @@ func (s *State) Follow(q Question, server netip.AddrPort) Fate {
 	return Fate{Answer: fated(now.Verdict, flowMoves, now, now.Endpoints...), MayMove: true}
 }
 
+// FollowRelayed is Follow for a UDP flow through a relay, which was with one of the servers before the change. Nothing
+// says how long a relay remembers a client that sends nothing, so it may have moved the flow. If the fates of the
+// servers differ, the fate is Open.
+func (s *State) FollowRelayed(q Question, servers []netip.AddrPort) Fate {
+	fate := s.Follow(q, servers[0])
+	for _, server := range servers[1:] {
+		other := s.Follow(q, server)
+		if other.Verdict != fate.Verdict {
+			return Fate{Answer: answer(Open, fate.Rules...)}
+		}
+		fate.Endpoints = append(fate.Endpoints, other.Endpoints...)
+	}
+	if fate.Verdict == Served {
+		fate.Endpoints, fate.MayMove = append(fate.Endpoints, s.Ask(q).Endpoints...), true
+	}
+	return fate
+}
+
 // fated returns an answer with the rule of a flow before those of the question.
 func fated(v Verdict, rule Rule, now Answer, endpoints ...netip.AddrPort) Answer {
 	return Answer{Verdict: v, Endpoints: endpoints, Rules: append([]Rule{rule}, now.Rules...)}

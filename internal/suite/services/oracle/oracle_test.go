@@ -4,6 +4,7 @@ package oracle
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -358,6 +359,25 @@ func TestFollow(t *testing.T) {
 	} {
 		if got := c.now.Follow(q, server); got.Verdict != c.want || got.Rule() != c.rule || got.MayMove != c.move {
 			t.Errorf("%s: got %s by %s, may move: %t", name, got.Verdict, got.Rule().Name, got.MayMove)
+		}
+	}
+	other, drains := netip.MustParseAddrPort(onN2+":8080"), endpointOn("n2", onN2, is(false, true, true))
+	for name, c := range map[string]struct {
+		now  *State
+		want Verdict
+		by   []netip.AddrPort
+	}{
+		"nothing changes":        {udp(nil, near, far), Served, []netip.AddrPort{server, other}},
+		"one leaves":             {udp(nil, far), Served, []netip.AddrPort{other}},
+		"one terminates":         {udp(nil, near, drains), Served, []netip.AddrPort{server, other}},
+		"the last one drains":    {udp(itpLocal, drains), Open, nil},
+		"both leave":             {udp(nil), Refused, nil},
+		"the Service is deleted": {gone, NotServed, nil},
+	} {
+		got := c.now.FollowRelayed(q, []netip.AddrPort{server, other})
+		slices.SortFunc(got.Endpoints, netip.AddrPort.Compare)
+		if by := slices.Compact(got.Endpoints); got.Verdict != c.want || !slices.Equal(by, c.by) {
+			t.Errorf("relayed, %s: got %s by %s, want %s by %s", name, got.Verdict, by, c.want, c.by)
 		}
 	}
 	q.Protocol = corev1.ProtocolTCP
