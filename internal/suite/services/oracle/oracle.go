@@ -152,7 +152,13 @@ func (s *State) claimed(q Question, c claim) Answer {
 		if len(a.Endpoints) == 0 {
 			return answer(Open, multicastEndpoint)
 		}
-		a = Answer{Verdict: MayBeServed, Endpoints: a.Endpoints, Rules: append([]Rule{multicastEndpoint}, a.Rules...)}
+		// whether it must have a hint, too, is not said either
+		beside := slices.DeleteFunc(s.routed(q, c, all).Endpoints, func(e netip.AddrPort) bool {
+			return e.Addr().IsMulticast()
+		})
+		a = Answer{
+			Verdict: MayBeServed, Endpoints: union(a.Endpoints, beside), Rules: append([]Rule{multicastEndpoint}, a.Rules...),
+		}
 	}
 	if c.kind == loadBalancer {
 		a = s.ranged(q, c, a)

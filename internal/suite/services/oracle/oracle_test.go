@@ -109,6 +109,9 @@ func TestAsk(t *testing.T) {
 		// discovery.k8s.io/v1 Endpoint.addresses: the API refuses multicast within a link alone
 		"a multicast endpoint beside another": {world(nil, endpointOn("n1", onN1), endpointOn("n2", "239.1.2.3")), podOnN1,
 			vip + ":80", MayBeServed, multicastEndpoint, []string{onN1}},
+		"a multicast endpoint without a hint": {world(nil, endpointOn("n1", onN1, forZone("east")),
+			endpointOn("n2", onN2, forZone("west")), endpointOn("n2", "239.1.2.3")), podOnN1, vip + ":80", MayBeServed,
+			multicastEndpoint, []string{onN1, onN2}},
 		"an unready multicast endpoint": {world(nil, endpointOn("n1", onN1), endpointOn("n2", "239.1.2.3", is(false, false, false))),
 			podOnN1, vip + ":80", Served, internalCluster, []string{onN1}},
 		"a multicast endpoint far away": {world(etpLocal, endpointOn("n2", "239.1.2.3")), outside, "192.168.7.11:30080", Open,
