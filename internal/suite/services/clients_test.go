@@ -4,6 +4,9 @@ package services
 
 import (
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/suite/services/oracle"
 	"github.com/viplab/viplab/lab"
@@ -24,6 +27,25 @@ func TestUnstick(t *testing.T) {
 	for i, q := range asked {
 		if want := i > 1; q.answer.Sticky != want {
 			t.Errorf("question %d of %s: sticky %t, want %t", i, q.from.name, q.answer.Sticky, want)
+		}
+	}
+}
+
+// The kernel forgets UDP flows that are silent for 30 seconds, and no TCP connection.
+func TestFlowsThatMayBeForgotten(t *testing.T) {
+	for _, c := range []struct {
+		protocol corev1.Protocol
+		silent   time.Duration
+		want     bool
+	}{
+		{corev1.ProtocolUDP, 10 * time.Second, false},
+		{corev1.ProtocolUDP, 30 * time.Second, true},
+		{corev1.ProtocolTCP, time.Hour, false},
+	} {
+		f := flow{used: time.Now().Add(-c.silent)}
+		f.to.protocol = c.protocol
+		if got := f.mayBeForgotten(); got != c.want {
+			t.Errorf("%s, silent for %s: %t, want %t", c.protocol, c.silent, got, c.want)
 		}
 	}
 }

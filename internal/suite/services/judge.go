@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -82,10 +83,14 @@ func (p *player) judge(ctx context.Context, w spec.World) error {
 	if len(rows) == 0 {
 		return nil
 	}
+	sent := time.Now()
 	if err := w.Expect(ctx, rows...); err != nil {
 		return err
 	}
 	p.flows = append(p.flows, fresh...)
+	for _, f := range p.flows {
+		f.used = sent
+	}
 	if err := p.locate(ctx, w); err != nil {
 		return err
 	}
@@ -199,6 +204,16 @@ type flow struct {
 	question
 	row    spec.Row
 	server netip.AddrPort // the endpoint that answered last; not valid if nobody did
+	used   time.Time      // when it was used last, or before
+}
+
+// memory is shorter than the time after which the kernel forgets a UDP flow without packets: 30 seconds by
+// nf_conntrack_udp_timeout (Documentation/networking/nf_conntrack-sysctl.rst).
+const memory = 25 * time.Second
+
+// mayBeForgotten reports whether the next datagram of the flow may begin a new one.
+func (f *flow) mayBeForgotten() bool {
+	return f.to.protocol == corev1.ProtocolUDP && time.Since(f.used) > memory
 }
 
 // manyFlows is the number of flows that a case keeps open at once, and allFlows that of one that is asked everything.
@@ -246,7 +261,7 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 		if f.to.protocol == corev1.ProtocolUDP && w.Features()[spec.Relays] {
 			fate = now.FollowRelayed(f.Question, append([]netip.AddrPort{f.server}, f.answer.Endpoints...))
 		}
-		if !p.policed.indifferent(f.question, fate.Answer) {
+		if f.mayBeForgotten() || !p.policed.indifferent(f.question, fate.Answer) {
 			return true
 		}
 		servers, known := p.servers(w, fate.Endpoints, f.to.protocol)
@@ -275,13 +290,16 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 	return rows
 }
 
-// locate finds out which endpoint each flow is with. It gives up a flow that an endpoint may answer but does not: a slow
-// endpoint looks the same.
+// locate finds out which endpoint each flow is with. It gives up flows that the kernel may have forgotten, and those that
+// an endpoint may answer but does not: a slow endpoint looks the same.
 func (p *player) locate(ctx context.Context, w spec.World) error {
 	flows := p.flows
 	p.flows = nil
 	for _, f := range flows {
-		f.server = netip.AddrPort{}
+		if f.mayBeForgotten() {
+			continue
+		}
+		f.server, f.used = netip.AddrPort{}, time.Now()
 		if r := f.row; r.Want.Allows(traffic.Reply) {
 			r.Times = 1
 			seen, err := w.Observe(ctx, r)
