@@ -207,9 +207,10 @@ type flow struct {
 	used   time.Time      // when it was used last, or before
 }
 
-// memory is shorter than the time after which the kernel forgets a UDP flow without packets: 30 seconds by
-// nf_conntrack_udp_timeout (Documentation/networking/nf_conntrack-sysctl.rst).
-const memory = 25 * time.Second
+// memory is half the time after which the kernel forgets a UDP flow without packets: 30 seconds by
+// nf_conntrack_udp_timeout (Documentation/networking/nf_conntrack-sysctl.rst). The other half is for the proxier to
+// converge, until the next datagram is sent.
+const memory = 15 * time.Second
 
 // mayBeForgotten reports whether the next datagram of the flow may begin a new one.
 func (f *flow) mayBeForgotten() bool {
