@@ -165,8 +165,8 @@ func (f *conformFlags) randomOn(ctx context.Context, o engine.Options, p spec.Pr
 	return r, out, showFailure(out.Failure, o.Out, p, stdout)
 }
 
-// byLabel returns one result of generated cases as a whole for each proxier and label of a row that failed. The number of
-// a row that has its label in common with others of its case is a pattern, since the next case has other numbers.
+// byLabel returns one result of generated cases as a whole for each proxier and label of a row that failed. The number
+// of a row that shares its label with others of its case is a pattern, since the next case has other numbers.
 func byLabel(failures []spec.Result) (out []spec.Result) {
 	byKey := map[[2]string]*spec.Result{}
 	for _, r := range failures {

@@ -291,8 +291,8 @@ func (p *player) follow(w spec.World, now *oracle.State) []spec.Row {
 	return rows
 }
 
-// locate finds out which endpoint each flow is with. It gives up flows that the kernel may have forgotten, and those that
-// an endpoint may answer but does not: a slow endpoint looks the same.
+// locate finds out which endpoint each flow is with. It gives up flows that the kernel may have forgotten, and those
+// that an endpoint may answer but does not: a slow endpoint looks the same.
 func (p *player) locate(ctx context.Context, w spec.World) error {
 	flows := p.flows
 	p.flows = nil
