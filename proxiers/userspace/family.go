@@ -64,7 +64,7 @@ func newFamily(node kit.Site) (*family, error) {
 func (f *family) reset() {
 	f.known, f.Rendered, f.nodePorts = false, kit.Rendered[*xtables.Fragment]{}, nil
 	f.incomplete = map[*model.Service]bool{}
-	f.portals.open = map[model.PortID]*portal{}
+	f.portals.open, f.portals.named = map[model.PortID]*portal{}, map[servicePort]model.PortID{}
 	f.portals.claims = newClaims(f.portals.sockets)
 }
 
@@ -138,6 +138,7 @@ func (f *family) begin(ctx context.Context) (xtables.Tables, error) {
 func (f *family) prepare(ctx context.Context, s *model.Service) (fragment *xtables.Fragment, failed error) {
 	fragment = &xtables.Fragment{}
 	delete(f.incomplete, s)
+	f.portals.rename(s)
 	for _, p := range s.Ports {
 		if !relayed(p.ID.Protocol) {
 			continue

@@ -26,6 +26,18 @@ type portal struct {
 	cluster, local *relay
 	// taken is the last error about a NodePort that could not be bound.
 	taken string
+	servicePort
+}
+
+// servicePort identifies a port of a Service by what clients see of it: not by its name.
+type servicePort struct {
+	namespace, service string
+	protocol           corev1.Protocol
+	number             uint16
+}
+
+func servicePortOf(p *model.Port) servicePort {
+	return servicePort{p.ID.Namespace, p.ID.Name, p.ID.Protocol, p.Number}
 }
 
 // relays returns the relays that exist. A nil portal has none.
@@ -43,7 +55,9 @@ type portals struct {
 	log     *slog.Logger
 	events  *kit.Recorder
 	open    map[model.PortID]*portal
-	claims  claims
+	// named are the ports of the open portals.
+	named  map[servicePort]model.PortID
+	claims claims
 	// former are the ports of an earlier instance's relays, by the comment of their rules.
 	former map[string]uint16
 }
@@ -59,10 +73,35 @@ func (a *portals) prepare(ctx context.Context, p *model.Port, nodePorts []netip.
 		at = &portal{}
 		a.open[p.ID] = at
 	}
+	a.unname(p.ID, at)
+	at.servicePort = servicePortOf(p)
+	a.named[at.servicePort] = p.ID
 	cluster, local := p.Used()
 	toCluster, err := a.way(ctx, &at.cluster, p, clusterWay(p.ID), cluster)
 	toLocal, err2 := a.way(ctx, &at.local, p, localWay(p.ID), local)
 	return ways{toCluster, toLocal}, a.claim(ctx, at, p, nodePorts), errors.Join(err, err2)
+}
+
+// rename keeps the portals of ports that have only got another name, and with them their connections.
+func (a *portals) rename(s *model.Service) {
+	present := map[model.PortID]bool{}
+	for _, p := range s.Ports {
+		present[p.ID] = true
+	}
+	for _, p := range s.Ports {
+		former := a.named[servicePortOf(p)]
+		if at := a.open[former]; at != nil && a.open[p.ID] == nil && !present[former] {
+			a.open[p.ID] = at
+			delete(a.open, former)
+		}
+	}
+}
+
+// unname forgets the name of a portal.
+func (a *portals) unname(id model.PortID, at *portal) {
+	if a.named[at.servicePort] == id {
+		delete(a.named, at.servicePort)
+	}
 }
 
 // way opens a relay to the endpoints, if there are any, and returns its address.
@@ -144,9 +183,14 @@ func (a *portals) settle(p *model.Port) {
 
 // close closes the relays and NodePorts of a port.
 func (a *portals) close(id model.PortID) {
-	for _, r := range a.open[id].relays() {
+	at := a.open[id]
+	if at == nil {
+		return
+	}
+	for _, r := range at.relays() {
 		r.close()
 	}
+	a.unname(id, at)
 	delete(a.open, id)
 }
 

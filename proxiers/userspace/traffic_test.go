@@ -39,6 +39,41 @@ func (in *instance) anyRelay(t *testing.T, w *proxiertest.World, f lab.Family) n
 
 func TestUDPFollowsEndpoints(t *testing.T) { proxiertest.UDPFollowsEndpoints(t, New()) }
 
+// TestRenamedPort: connections outlive the name of the port, as they do in the kernel.
+func TestRenamedPort(t *testing.T) {
+	in := &instance{}
+	w := proxiertest.NewWorld(t, in.proxier(), lab.Bridge)
+	called := func(name string) *corev1.Service {
+		s := proxiertest.Service("web", 10, proxiertest.AsNodePort)
+		s.Spec.Ports[0].Name, s.Spec.Ports[1].Name = name+"-tcp", name+"-udp"
+		return s
+	}
+	w.Apply(t, called("first"), "b1")
+	var conns []*traffic.Conn
+	for _, proto := range []string{"tcp", "udp"} {
+		probe := traffic.Probe{From: w.Pod("a1").NS, To: proxiertest.VIP(lab.V4, 10), Proto: proto}
+		conn, first := probe.Open(t.Context())
+		if conn == nil {
+			t.Fatalf("%s: %v %v", proto, first.Outcome, first.Fault)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+	}
+	for _, name := range []string{"second", "third", "first"} {
+		w.Apply(t, called(name), "b1")
+		for _, conn := range conns {
+			if a := conn.Exchange(t.Context()); a.Outcome != traffic.Reply {
+				t.Errorf("the ports are called %s: %v %s (%v)", name, a.Outcome, a.Detail, a.Fault)
+			}
+		}
+	}
+	for _, f := range in.families {
+		if p := f.portals; len(p.open) != 2 || len(p.named) != 2 {
+			t.Errorf("%s: %d portals and %d names, want 2", f.ns.Name(), len(p.open), len(p.named))
+		}
+	}
+}
+
 // TestRestartServes: after the proxy is killed and restarted, new connections work and UDP clients continue, because
 // the relays have the same ports as before.
 func TestRestartServes(t *testing.T) {
