@@ -13,6 +13,7 @@ import (
 
 	"github.com/viplab/viplab/internal/lab/hosttest"
 	"github.com/viplab/viplab/lab/cluster/container"
+	"github.com/viplab/viplab/lab/sandbox"
 )
 
 // TestProgramsThatUseTooMuch: each ends, with what it used too much of, and the program on the other node goes on.
@@ -139,6 +140,24 @@ func TestTheHarnessFollowsNoLinksOfAProgram(t *testing.T) {
 	}
 	if text, err := os.ReadFile(victim); string(text) != "whole" {
 		t.Errorf("the file outside: %q, %v", text, err)
+	}
+	must(t, i.Stop(t.Context()))
+}
+
+// A program finds the tools that are meant for it although they are below /run, and they can record there.
+func TestProgramsShareAFolderOfTools(t *testing.T) {
+	tools, err := sandbox.TempDir("tools-")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(tools, "tool"), []byte("#!/bin/sh\necho used >"+tools+"/record\n"), 0o755))
+	t.Setenv(ToolFolderVariable, tools)
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	w := newWorld(t)
+	i := w.start("n1", "sh", "-c", "tool; echo made; sleep infinity")
+	for !strings.Contains(i.log.tail(100), "made") {
+		i.life.output.catchUp()
+	}
+	if text, err := os.ReadFile(filepath.Join(tools, "record")); string(text) != "used\n" {
+		t.Errorf("the record: %q, %v; the program says %q", text, err, i.log.tail(300))
 	}
 	must(t, i.Stop(t.Context()))
 }

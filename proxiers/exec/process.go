@@ -89,9 +89,16 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// files are the files of a command: those of the machine, whose changes are lost, and its own folder.
+// ToolFolderVariable is the environment variable that names a folder of tools in PATH below /run. Programs share it, and
+// may write there: tools that put faults into programs record there what they have changed.
+const ToolFolderVariable = "VIPLAB_TOOLS"
+
+// files are the files of a command: those of the machine, whose changes are lost, its own folder, and that of tools.
 func files(folder string, space int64) container.Files {
 	f := container.Files{Whole: true, Space: space, Mounts: []container.Mount{{Source: folder, Target: folder}}}
+	if tools := os.Getenv(ToolFolderVariable); tools != "" {
+		f.Mounts = append(f.Mounts, container.Mount{Source: tools, Target: tools})
+	}
 	// A working directory below /run, which is empty otherwise, may have the program.
 	if here, err := os.Getwd(); err == nil && strings.HasPrefix(here, rundir.Dir+"/") {
 		f.Mounts = append([]container.Mount{{Source: here, Target: here, ReadOnly: true}}, f.Mounts...)

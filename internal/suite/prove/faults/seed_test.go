@@ -158,7 +158,7 @@ func TestAProgramGetsAnotherInput(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, v := range []string{faultVariable, folderVariable, touchedVariable} {
+	for _, v := range []string{faultVariable, folderVariable} {
 		t.Setenv(v, "")
 	}
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
@@ -191,5 +191,15 @@ func TestAProgramGetsAnotherInput(t *testing.T) {
 		if seeding.Touched() != c.touched {
 			t.Errorf("after %s: touched %d, not %d", c.name, seeding.Touched(), c.touched)
 		}
+	}
+
+	// A program in a container sees only the folder's own name.
+	_, folder, _ := strings.Cut(os.Getenv(folderVariable), ":")
+	unseen := "/proc/0/fd/0:" + folder
+	cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "iptables-nft-restore"))
+	cmd.Env = append(os.Environ(), folderVariable+"="+unseen, "PATH="+unseen+":"+tools+":"+os.Getenv("PATH"))
+	cmd.Stdin = strings.NewReader(rules)
+	if got, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(got), "MASQUERADE") || seeding.Touched() != 3 {
+		t.Errorf("in a container: touched %d, not 3; %q, %v", seeding.Touched(), got, err)
 	}
 }

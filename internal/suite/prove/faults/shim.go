@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,26 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/exec"
 )
 
 // Proxiers run shims instead of tools, because the first folder of PATH holds this executable under the names of the
 // tools. A shim changes its standard input and executes the tool of the same name that comes next in PATH.
 
-// The environment variables of a shim: the name of the fault, the folder of shims, and the file to which each shim that
-// has changed its input appends a byte.
+// The environment variables of a shim: the name of the fault, and the folders by which it may see the shims, as in PATH.
 const (
-	faultVariable   = "VIPLAB_FAULT"
-	folderVariable  = "VIPLAB_FAULT_FOLDER"
-	touchedVariable = "VIPLAB_FAULT_TOUCHED"
+	faultVariable  = "VIPLAB_FAULT"
+	folderVariable = "VIPLAB_FAULT_FOLDERS"
 )
+
+// touchedFile is the file in the folder of shims to which each shim that has changed its input appends a byte.
+const touchedFile = "touched"
 
 // shims is the folder that holds a link to this executable for each program.
 type shims struct{ record *os.File }
 
 // installShims puts shims before all programs that this process and its children look up from now on.
 //
-// PATH names the folder through a descriptor of this process, because a proxier that runs as a process of a node has
-// its own /run, without the folder.
+// PATH names the folder twice: through a descriptor of this process, because a proxier that runs as a process of a node
+// has its own /run, without the folder, and by its own name, because a program in a container does not see this process.
 func installShims(f Fault) (*shims, error) {
 	if os.Getenv(faultVariable) != "" {
 		return nil, errors.New("there is a fault in this process already")
@@ -52,7 +54,7 @@ func installShims(f Fault) (*shims, error) {
 			return nil, err
 		}
 	}
-	record, err := os.OpenFile(filepath.Join(dir, "touched"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	record, err := os.OpenFile(filepath.Join(dir, touchedFile), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -60,11 +62,10 @@ func installShims(f Fault) (*shims, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	folder := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)
+	folders := fmt.Sprintf("/proc/%d/fd/%d%c%s", os.Getpid(), fd, filepath.ListSeparator, dir)
 	return &shims{record}, errors.Join(
-		os.Setenv(faultVariable, f.Name), os.Setenv(folderVariable, folder),
-		os.Setenv(touchedVariable, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), record.Fd())),
-		os.Setenv("PATH", folder+string(filepath.ListSeparator)+os.Getenv("PATH")),
+		os.Setenv(faultVariable, f.Name), os.Setenv(folderVariable, folders), os.Setenv(exec.ToolFolderVariable, dir),
+		os.Setenv("PATH", folders+string(filepath.ListSeparator)+os.Getenv("PATH")),
 	)
 }
 
@@ -99,12 +100,14 @@ func execTool(tool Tool, fault string) error {
 	if err != nil {
 		return err
 	}
-	shims := os.Getenv(folderVariable)
-	path := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool { return dir == shims })
+	shims := filepath.SplitList(os.Getenv(folderVariable))
+	path := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
+		return slices.Contains(shims, dir)
+	})
 	if err := os.Setenv("PATH", strings.Join(path, string(filepath.ListSeparator))); err != nil {
 		return err
 	}
-	program, err := exec.LookPath(filepath.Base(os.Args[0]))
+	program, err := osexec.LookPath(filepath.Base(os.Args[0]))
 	if err != nil {
 		return err
 	}
@@ -160,11 +163,17 @@ func replaceInput(rewrites []Rewrite, tool Tool) error {
 	return unix.Dup3(fd, 0, 0)
 }
 
+// recordTouch appends a byte to the file in the first folder of shims that this process sees.
 func recordTouch() error {
-	file, err := os.OpenFile(os.Getenv(touchedVariable), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
+	var failed error
+	for _, folder := range filepath.SplitList(os.Getenv(folderVariable)) {
+		file, err := os.OpenFile(filepath.Join(folder, touchedFile), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		_, err = file.Write([]byte{'x'})
+		return errors.Join(err, file.Close())
 	}
-	_, err = file.Write([]byte{'x'})
-	return errors.Join(err, file.Close())
+	return failed
 }
