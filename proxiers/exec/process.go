@@ -89,8 +89,8 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// ToolFolderVariable is the environment variable that names a folder of tools in PATH below /run. Programs share it, and
-// may write there: tools that put faults into programs record there what they have changed.
+// ToolFolderVariable is the environment variable that names a folder of tools in PATH below /run. Programs share it,
+// and may write there: tools that put faults into programs record there what they have changed.
 const ToolFolderVariable = "VIPLAB_TOOLS"
 
 // files are the files of a command: those of the machine, whose changes are lost, its own folder, and that of tools.

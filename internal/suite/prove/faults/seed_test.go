@@ -199,7 +199,8 @@ func TestAProgramGetsAnotherInput(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "iptables-nft-restore"))
 	cmd.Env = append(os.Environ(), folderVariable+"="+unseen, "PATH="+unseen+":"+tools+":"+os.Getenv("PATH"))
 	cmd.Stdin = strings.NewReader(rules)
-	if got, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(got), "MASQUERADE") || seeding.Touched() != 3 {
+	got, err := cmd.CombinedOutput()
+	if err != nil || strings.Contains(string(got), "MASQUERADE") || seeding.Touched() != 3 {
 		t.Errorf("in a container: touched %d, not 3; %q, %v", seeding.Touched(), got, err)
 	}
 }

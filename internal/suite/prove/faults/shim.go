@@ -36,7 +36,8 @@ type shims struct{ record *os.File }
 // installShims puts shims before all programs that this process and its children look up from now on.
 //
 // PATH names the folder twice: through a descriptor of this process, because a proxier that runs as a process of a node
-// has its own /run, without the folder, and by its own name, because a program in a container does not see this process.
+// has its own /run, without the folder; and by its own name, because a program in a container does not see this
+// process.
 func installShims(f Fault) (*shims, error) {
 	if os.Getenv(faultVariable) != "" {
 		return nil, errors.New("there is a fault in this process already")
