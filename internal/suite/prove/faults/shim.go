@@ -21,7 +21,7 @@ import (
 // Proxiers run shims instead of tools, because the first folder of PATH holds this executable under the names of the
 // tools. A shim changes its standard input and executes the tool of the same name that comes next in PATH.
 
-// The environment variables of a shim: the name of the fault, and the folders by which it may see the shims, as in PATH.
+// The environment variables of a shim: the name of the fault, and the folders of PATH where it may find the shims.
 const (
 	faultVariable  = "VIPLAB_FAULT"
 	folderVariable = "VIPLAB_FAULT_FOLDERS"
