@@ -207,14 +207,14 @@ type flow struct {
 	used   time.Time      // when it was used last, or before
 }
 
-// memory is half the time after which the kernel forgets a UDP flow without packets: 30 seconds by
+// longestPause is half the time after which the kernel forgets a UDP flow without packets: 30 seconds by
 // nf_conntrack_udp_timeout (Documentation/networking/nf_conntrack-sysctl.rst). The other half is for the proxier to
 // converge, until the next datagram is sent.
-const memory = 15 * time.Second
+const longestPause = 15 * time.Second
 
 // mayBeForgotten reports whether the next datagram of the flow may begin a new one.
 func (f *flow) mayBeForgotten() bool {
-	return f.to.protocol == corev1.ProtocolUDP && time.Since(f.used) > memory
+	return f.to.protocol == corev1.ProtocolUDP && time.Since(f.used) > longestPause
 }
 
 // manyFlows is the number of flows that a case keeps open at once, and allFlows that of one that is asked everything.

@@ -157,7 +157,8 @@ func (s *State) claimed(q Question, c claim) Answer {
 			return e.Addr().IsMulticast()
 		})
 		a = Answer{
-			Verdict: MayBeServed, Endpoints: union(a.Endpoints, beside), Rules: append([]Rule{multicastEndpoint}, a.Rules...),
+			Verdict: MayBeServed, Endpoints: union(a.Endpoints, beside),
+			Rules: append([]Rule{multicastEndpoint}, a.Rules...),
 		}
 	}
 	if c.kind == loadBalancer {
