@@ -33,6 +33,7 @@ func writesRefused() spec.Scenario {
 				unwell := eventually(ctx, w, proxierTells(false))
 				spec.MustDo(refusal.End())
 				if unwell != nil {
+					RunActions(ctx, w, Delete("Service", "new")) // the next retry may be an hour away
 					return errors.Join(unwell, w.Settle(ctx))
 				}
 				return eventually(ctx, w, proxierTells(true))
