@@ -216,7 +216,7 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 	if err := c.fence(ctx, progress); err != nil {
 		return Answer{Fault: err}
 	}
-	if a.decided() || !c.served {
+	if a.decided() || !c.served && !c.probe.OwnServers {
 		return a
 	}
 	if _, answered := servers.reached(c.ticket); answered {

@@ -272,6 +272,24 @@ func TestNotFenced(t *testing.T) {
 	})
 }
 
+// A process without servers cannot know who answers a datagram, unless the probe says that nobody else does.
+func TestSilenceWithoutServers(t *testing.T) {
+	w := newWorld(t)
+	NFT(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
+	for _, f := range families {
+		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 81), Proto: "udp", Fences: []netip.Addr{f.server}}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		if a := p.Do(ctx); a.Outcome != Silence || !strings.HasSuffix(a.Detail, "not fenced") {
+			t.Error(a)
+		}
+		cancel()
+		p.OwnServers = true
+		if a := p.Do(Within(t)); a.Outcome != Silence || !strings.HasPrefix(a.Detail, "fenced by") {
+			t.Error(a)
+		}
+	}
+}
+
 // What is wrong with the probe is a fault and no outcome.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)

@@ -35,6 +35,8 @@ type Probe struct {
 	// without them the probe waits until the context ends. After a TCP handshake, and for UDP, they need servers in
 	// this process; see the package comment.
 	Fences []netip.Addr
+	// OwnServers says that only servers of this process can answer, so that Fences also prove silence while it has none.
+	OwnServers bool
 	// FencesFrom is the namespace that sends the echoes, if replies could not reach From. Nil means From.
 	FencesFrom *netns.NS
 	// Patience is how much longer to wait for an answer after the fences, because a relay or a queue may delay it.
