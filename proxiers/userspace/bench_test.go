@@ -38,7 +38,7 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 func relays(b *testing.B, n int) []*relay {
-	s := sockets{proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
+	s := newSockets(proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4)
 	var all []*relay
 	for range n {
 		r := newRelay(s, netip.MustParseAddr("127.0.0.1"), corev1.ProtocolTCP, slog.New(slog.DiscardHandler))
@@ -101,7 +101,7 @@ func exchanges(b *testing.B, s sockets, to netip.AddrPort) {
 
 // echo is a server on the loopback device of a new node.
 func echo(b *testing.B) (sockets, netip.AddrPort) {
-	s := sockets{proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
+	s := newSockets(proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4)
 	l, err := s.ns.Listen(b.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -132,7 +132,7 @@ func echo(b *testing.B) (sockets, netip.AddrPort) {
 func BenchmarkThroughput(b *testing.B) {
 	for _, how := range []string{"straight", "relayed"} {
 		b.Run(how, func(b *testing.B) {
-			s := sockets{proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
+			s := newSockets(proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4)
 			l, err := s.ns.Listen(b.Context(), "tcp4", "127.0.0.1:0")
 			if err != nil {
 				b.Fatal(err)

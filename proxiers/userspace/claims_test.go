@@ -19,7 +19,7 @@ import (
 // TestClaimedAgain: a released NodePort is claimed again while a program that is just being started still has a copy of
 // its socket. One that another process holds is not.
 func TestClaimedAgain(t *testing.T) {
-	c := newClaims(sockets{proxiertest.UpNode(t, lab.V4).Host.NS, lab.V4, &ports{}})
+	c := newClaims(newSockets(proxiertest.UpNode(t, lab.V4).Host.NS, lab.V4))
 	udp := claim{corev1.ProtocolUDP, netip.MustParseAddrPort("0.0.0.0:30053")}
 	must(t, c.hold(t.Context(), udp))
 	file, err := c.held[udp].(*net.UDPConn).File() // a copy

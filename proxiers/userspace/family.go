@@ -52,7 +52,7 @@ func newFamily(node kit.Site) (*family, error) {
 		layout:   layout(ip, ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config)),
 		renderer: renderer{nodePods: nodeaddr.FirstOfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
-			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
+			sockets: newSockets(node.Host.NS, ip), at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 			events: node.Events,
 		},
 	}
@@ -237,5 +237,5 @@ func (f *family) Release() error {
 		f.portals.claims.release(c)
 	}
 	f.reset()
-	return f.tracking.Close()
+	return errors.Join(f.tracking.Close(), f.portals.sockets.flows.Close())
 }

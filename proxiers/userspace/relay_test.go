@@ -27,7 +27,7 @@ var localhosts = map[lab.Family]netip.Addr{lab.V4: netip.MustParseAddr("127.0.0.
 // eachFamily runs a test with sockets of each family in a new node.
 func eachFamily(t *testing.T, run func(*testing.T, sockets)) {
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		t.Run(f.String(), func(t *testing.T) { run(t, sockets{proxiertest.UpNode(t, f).Host.NS, f, &ports{}}) })
+		t.Run(f.String(), func(t *testing.T) { run(t, newSockets(proxiertest.UpNode(t, f).Host.NS, f)) })
 	}
 }
 

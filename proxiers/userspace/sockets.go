@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/conntrack"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -25,7 +26,10 @@ type sockets struct {
 	ns    *netns.NS
 	ip    lab.Family
 	ports *ports
+	flows *conntrack.Flows
 }
+
+func newSockets(ns *netns.NS, ip lab.Family) sockets { return sockets{ns, ip, &ports{}, conntrack.FlowsOf(ns)} }
 
 // network returns the name of a transport over the family in package net: "tcp4".
 func (s sockets) network(transport string) string { return nodeaddr.Network(transport, s.ip) }

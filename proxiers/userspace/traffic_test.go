@@ -3,12 +3,15 @@
 package userspace
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
@@ -72,6 +75,82 @@ func TestRenamedPort(t *testing.T) {
 			t.Errorf("%s: %d portals and %d names, want 2", f.ns.Name(), len(p.open), len(p.named))
 		}
 	}
+}
+
+// TestFlowAfterItsSession: policy Local leads to another relay than policy Cluster. A UDP flow that its session kept at
+// the former relay goes to the present one when the session ends, even if the former relay is still open.
+func TestFlowAfterItsSession(t *testing.T) {
+	in := &instance{}
+	w := proxiertest.NewWorld(t, in.proxier(), lab.Bridge)
+	local := proxiertest.Service("web", 10, func(s *corev1.ServiceSpec) {
+		s.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+	})
+	for _, f := range w.Stack().Families() {
+		t.Run("its endpoint leaves "+f.String(), func(t *testing.T) {
+			w.Apply(t, proxiertest.Service("web", 10), "b1", "a2")
+			flows := flowsTo(t, w, f)
+			w.Apply(t, local, "b1", "a2")
+			w.Apply(t, local, "b1")
+			for server, flow := range flows {
+				answeredBy(t, flow, "b1", server)
+			}
+		})
+		t.Run("it is idle "+f.String(), func(t *testing.T) {
+			w.Apply(t, proxiertest.Service("web", 10), "b1", "a2")
+			flows := flowsTo(t, w, f)
+			w.Apply(t, local, "b1", "a2")
+			sessions := in.sessions(t, w, f)
+			for server, flow := range flows {
+				answeredBy(t, flow, server, server)
+			}
+			sessions.mu.Lock()
+			for _, s := range sessions.sessions {
+				s.used.Store(0)
+				must(t, s.conn.SetReadDeadline(time.Unix(1, 0)))
+			}
+			sessions.mu.Unlock()
+			waitFor(t, func() bool { return sessions.relay.clients.Load() == 0 })
+			for server, flow := range flows {
+				answeredBy(t, flow, "b1", server)
+			}
+		})
+	}
+}
+
+// flowsTo opens a UDP flow from a1 to each of two endpoints, by the name of the endpoint.
+func flowsTo(t *testing.T, w *proxiertest.World, f lab.Family) map[string]*traffic.Conn {
+	t.Helper()
+	flows := map[string]*traffic.Conn{}
+	for range 2 {
+		conn, a := traffic.Probe{From: w.Pod("a1").NS, To: proxiertest.VIP(f, 10), Proto: "udp"}.Open(t.Context())
+		if conn == nil {
+			t.Fatalf("%v %s (%v)", a.Outcome, a.Detail, a.Fault)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		flows[a.Greeting.Server] = conn
+	}
+	if len(flows) != 2 {
+		t.Fatalf("both flows went to one endpoint")
+	}
+	return flows
+}
+
+func answeredBy(t *testing.T, flow *traffic.Conn, server, before string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if a := flow.Exchange(ctx); a.Greeting.Server != server {
+		t.Errorf("the flow was with %s; now %v %s %s (%v), want one from %s", before, a.Outcome, a.Greeting.Server,
+			a.Detail, a.Fault, server)
+	}
+}
+
+// sessions returns the UDP sessions of the relay for policy Cluster on n1.
+func (in *instance) sessions(t *testing.T, w *proxiertest.World, f lab.Family) *udpListener {
+	t.Helper()
+	web := model.PortID{Name: "web", Port: "udp", Protocol: corev1.ProtocolUDP}
+	i := slices.IndexFunc(in.families, func(m *family) bool { return m.ns == w.Node("n1").NS && m.ip == f })
+	return in.families[i].portals.open[web].cluster.listener.(*udpListener)
 }
 
 // TestRestartServes: after the proxy is killed and restarted, new connections work and UDP clients continue, because

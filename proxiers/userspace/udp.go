@@ -71,10 +71,9 @@ func (l *udpListener) close() {
 func (l *udpListener) forget(serving []netip.AddrPort) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for client, s := range l.sessions {
+	for _, s := range l.sessions {
 		if !slices.Contains(serving, s.endpoint) {
-			delete(l.sessions, client)
-			s.conn.Close()
+			l.removeLocked(s)
 		}
 	}
 	return len(l.sessions) > 0
@@ -181,10 +180,15 @@ func (l *udpListener) drop(s *session, why error) {
 	l.removeLocked(s)
 }
 
-// removeLocked closes a session and forgets it, unless its client has another one by now.
+// removeLocked closes a session and forgets it, unless its client has another one by now. It ends the client's flow as
+// well: rules may lead the next datagram to another relay than this one, which may have no endpoints left.
 func (l *udpListener) removeLocked(s *session) {
-	if l.sessions[s.client] == s {
-		delete(l.sessions, s.client)
-	}
 	s.conn.Close()
+	if l.sessions[s.client] != s {
+		return
+	}
+	delete(l.sessions, s.client)
+	if err := l.relay.sockets.flows.End(s.client, l.relay.addr()); err != nil {
+		l.relay.log.Warn("a flow goes on without a session", "error", err)
+	}
 }
