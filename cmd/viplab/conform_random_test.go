@@ -73,6 +73,34 @@ func TestAnInterruptedRunKeepsItsFailure(t *testing.T) {
 	}
 }
 
+// While a case is made smaller, a pod may lose a port in one of its states, and is then made anew. Its connections end
+// with it.
+func TestPodsThatAreMadeAnewKeepNoConnections(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	saved := filepath.Join(folder, "random", "nftables")
+	if err := os.MkdirAll(saved, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pod := func(ports string) string {
+		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a1","labels":{"app":"web"}},"spec":{"nodeName":"n1",
+			"containers":[{"name":"echo","image":"echo","ports":[{"containerPort":8080,"protocol":"UDP"}` + ports + `]}]}}`
+	}
+	state := func(ports string) string {
+		return `{"pods":[` + pod(ports) + `],"services":[{"kind":"Service","apiVersion":"v1","metadata":{"name":"s1"},
+			"spec":{"selector":{"app":"web"},"ports":[{"protocol":"UDP","port":80,"targetPort":8080}]}}]}`
+	}
+	data := `{"id":"random-1-1","states":[` + state(`,{"containerPort":8081}`) + "," + state("") + "]}"
+	if err := os.WriteFile(filepath.Join(saved, "random-1-1.json"), []byte(data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := outcome(t, "conform", "--random", "1", "--seed", "5", "--ip", "4", "--proxier", "nftables",
+		"--out", folder)
+	if code != 0 || !strings.Contains(stdout, "nftables: seed 5: 2 cases, ") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // With --write-expectations, a run goes on after failures, and writes down the rows that failed.
 func TestDeviationsOfGeneratedCasesAreWrittenDown(t *testing.T) {
 	t.Parallel()

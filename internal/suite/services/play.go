@@ -174,10 +174,12 @@ func isAnother(old, next *corev1.Pod) bool {
 		!reflect.DeepEqual(old.Spec.Containers, next.Spec.Containers) || !maps.Equal(old.Labels, next.Labels)
 }
 
-// makePods removes pods and makes new ones, and waits until these run, because slices and ranges name their addresses.
+// makePods removes pods, with the flows that they have opened, and makes new ones. It waits until these run, because
+// slices and ranges name their addresses.
 func (p *player) makePods(ctx context.Context, w spec.World, from, to State) error {
 	for _, old := range from.Pods {
 		if next := find(to.Pods, old.Name); next == nil || isAnother(old, next) {
+			p.flows = slices.DeleteFunc(p.flows, func(f *flow) bool { return f.from.name == old.Name })
 			if err := w.Store().Delete(store.KindPod, w.Namespace(), old.Name); err != nil {
 				return fault(err)
 			}
