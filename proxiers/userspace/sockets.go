@@ -29,7 +29,9 @@ type sockets struct {
 	flows *conntrack.Flows
 }
 
-func newSockets(ns *netns.NS, ip lab.Family) sockets { return sockets{ns, ip, &ports{}, conntrack.FlowsOf(ns)} }
+func newSockets(ns *netns.NS, ip lab.Family) sockets {
+	return sockets{ns, ip, &ports{}, conntrack.FlowsOf(ns)}
+}
 
 // network returns the name of a transport over the family in package net: "tcp4".
 func (s sockets) network(transport string) string { return nodeaddr.Network(transport, s.ip) }
