@@ -3,9 +3,11 @@
 package nftables
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -134,6 +136,30 @@ func TestWays(t *testing.T) {
 		if n := tx.NumOperations(); n > batch {
 			t.Errorf("a batch of %d operations", n)
 		}
+	}
+}
+
+// TestRestartKeepsChainsAndMaps: a packet that is on its way while the table is rewritten finds what its rules name.
+func TestRestartKeepsChainsAndMaps(t *testing.T) {
+	node := proxiertest.Node(t, lab.V4)
+	s := proxiertest.Cluster(3, 2)
+	s.Services[1].Spec.SessionAffinity = "ClientIP"
+	handles := func(in *instance) []string {
+		var all bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "nft", "--handle", "list", "table", "ip", "kube-proxy")
+		cmd.Stdout = &all
+		if err := in.families[0].table.NS.Run(cmd); err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`(?m)^\t(chain|map|set) .*# handle \d+$`).FindAllString(all.String(), -1)
+	}
+	in := start(t, node)
+	proxiertest.Apply(t, in, s)
+	before := handles(in)
+	again := start(t, node)
+	proxiertest.Apply(t, again, s)
+	if after := handles(again); len(before) < 20 || !slices.Equal(before, after) {
+		t.Errorf("before\n%s\nafter\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
 }
 
