@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sessionIdle is the time for which a UDP client keeps its session after the last datagram either way. The kernel uses
-// 30 s, kube-proxy used 250 ms. Each session costs a socket.
-const sessionIdle = 10 * time.Second
+// sessionIdle is the time for which a UDP client keeps its session after the last datagram either way: the kernel's
+// default for flows (nf_conntrack_udp_timeout). kube-proxy used 250 ms. Each session costs a socket.
+const sessionIdle = 30 * time.Second
 
 // udpListener is a socket that receives datagrams from clients. Each client address and port has a session: a socket of
 // its own, connected to an endpoint, so that answers reach the right client.
