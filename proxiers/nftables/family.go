@@ -78,8 +78,8 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return nil
 }
 
-// ahead splits the parts that come: new chains, and what their rules name, come first if there are any. A packet that has
-// begun before the rest comes may be led to them by a new element, and must find their rules.
+// ahead splits the parts that come: new chains, and what their rules name, come first if there are any. A packet that
+// has begun before the rest comes may be led to them by a new element, and must find their rules.
 func ahead(gone, come nft.Parts) (first, rest nft.Parts) {
 	former := sets.New[string]()
 	for _, c := range gone.Chains {

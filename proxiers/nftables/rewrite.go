@@ -70,10 +70,10 @@ func (f *family) inBatches(all nft.Parts) []*knftables.Transaction {
 	return append(txs, end)
 }
 
-// clearTable empties the table for the frame and all parts. What they name stays there. A packet that has begun with the
-// old rules may look into a map after the change, and finds the elements of that time (nft_genmask_cur in
-// include/net/netfilter/nf_tables.h): the new ones, or none if the map was deleted. It then enters a chain by its rules of
-// before, of which a new chain has none. Sets of clients keep their elements.
+// clearTable empties the table for the frame and all parts. What they name stays there. A packet that has begun with
+// the old rules may look into a map after the change, and finds the elements of that time (nft_genmask_cur in
+// include/net/netfilter/nf_tables.h): the new ones, or none if the map was deleted. It then enters a chain by its rules
+// of before, of which a new chain has none. Sets of clients keep their elements.
 func (f *family) clearTable(tx *knftables.Transaction, former map[string][]string, all nft.Parts) {
 	tx.Add(&knftables.Table{})
 	if former == nil {
