@@ -31,8 +31,10 @@
 // before it adds a rule, and the kernel walks through all chains that maps lead to. A list of endpoints inside a rule
 // is an anonymous set, and to name one the kernel looks at all the others.
 //
-// A sync is one transaction for each family, which is one run of nft. The first sync writes everything; later ones
-// write the changes. Packets never meet a partial change.
+// A sync is one transaction for each family, which is one run of nft, or two if chains are new: a packet on its way may
+// be led to a new chain by a new element, and must find rules there. The first sync writes everything, and keeps the
+// chains and maps of an earlier instance for packets on their way; later ones write the changes. Packets never meet a
+// partial change.
 //
 // The proxier omits three things that others do. It has no rules that let Service traffic through other firewalls,
 // because an accept here does not overrule a drop there. It does not serve NodePorts on 127.0.0.1, because that
