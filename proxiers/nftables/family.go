@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
@@ -55,50 +54,19 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	}
 	f.held = nil // until the kernel has accepted the change
 	gone, come := held.update(state, r)
-	first, rest := ahead(gone, come)
-	change := f.table.Transaction()
-	nft.Write(change, gone, rest)
+	txs := f.table.Change(gone, come)
 	var former []string
 	for _, c := range gone.Containers {
 		former = append(former, c.Name)
 	}
-	if err := f.keepClients(change, former, come.Containers); err != nil {
+	if err := f.keepClients(txs[len(txs)-1], former, come.Containers); err != nil {
 		return err
-	}
-	txs := []*knftables.Transaction{change}
-	if len(first.Chains) > 0 {
-		prepare := f.table.Transaction()
-		nft.Write(prepare, nft.Parts{}, first)
-		txs = []*knftables.Transaction{prepare, change}
 	}
 	if err := f.table.RunAny(ctx, txs); err != nil {
 		return err
 	}
 	f.held = held
 	return nil
-}
-
-// ahead splits the parts that come: new chains, and what their rules name, come first if there are any. A packet that
-// has begun before the rest comes may be led to them by a new element, and must find their rules.
-func ahead(gone, come nft.Parts) (first, rest nft.Parts) {
-	former := sets.New[string]()
-	for _, c := range gone.Chains {
-		former.Insert(c.Name)
-	}
-	rest.Elements = come.Elements
-	for _, c := range come.Chains {
-		if former.Has(c.Name) {
-			rest.Chains = append(rest.Chains, c)
-		} else {
-			first.Chains = append(first.Chains, c)
-		}
-	}
-	if len(first.Chains) > 0 {
-		first.Containers = come.Containers
-	} else {
-		rest.Containers = come.Containers
-	}
-	return first, rest
 }
 
 // programAll writes everything and replaces whatever the kernel holds.

@@ -18,7 +18,7 @@ type table struct {
 	held  *nft.Parts // beside the frame; nil: unknown, so that the next change writes everything
 }
 
-// program makes the table hold these parts, in one transaction.
+// program makes the table hold these parts.
 func (t *table) program(ctx context.Context, next *nft.Parts) error {
 	held := t.held
 	t.held = nil // until the kernel has accepted the change
@@ -38,12 +38,10 @@ func (t *table) program(ctx context.Context, next *nft.Parts) error {
 // when the packet enters, but an element when the rule looks it up.
 func (t *table) ways(ctx context.Context, held *nft.Parts,
 	next nft.Parts) (ways [][]*knftables.Transaction, err error) {
-	tx := t.Transaction()
 	if held != nil {
-		gone, come := nft.Diff(*held, next)
-		nft.Write(tx, gone, come)
-		return [][]*knftables.Transaction{{tx}}, nil
+		return [][]*knftables.Transaction{t.Change(nft.Diff(*held, next))}, nil
 	}
+	tx := t.Transaction()
 	former, err := t.Holdings(ctx)
 	if err != nil {
 		return nil, err

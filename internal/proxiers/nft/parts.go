@@ -127,6 +127,43 @@ func Write(tx *knftables.Transaction, gone, come Parts) {
 	}
 }
 
+// Change returns the transactions that change a table from parts that go to parts that come: one, or two if chains are
+// new. A packet keeps to the rules of the time when it entered, but finds the elements of the time when a rule looks them
+// up. A new element may lead it to a new chain, whose rules must be there before.
+func (t *Table) Change(gone, come Parts) []*knftables.Transaction {
+	first, rest := ahead(gone, come)
+	change := t.Transaction()
+	Write(change, gone, rest)
+	if len(first.Chains) == 0 {
+		return []*knftables.Transaction{change}
+	}
+	prepare := t.Transaction()
+	Write(prepare, Parts{}, first)
+	return []*knftables.Transaction{prepare, change}
+}
+
+// ahead splits the parts that come: new chains, and what their rules may name, are first.
+func ahead(gone, come Parts) (first, rest Parts) {
+	former := sets.New[string]()
+	for _, c := range gone.Chains {
+		former.Insert(c.Name)
+	}
+	rest.Elements = come.Elements
+	for _, c := range come.Chains {
+		if former.Has(c.Name) {
+			rest.Chains = append(rest.Chains, c)
+		} else {
+			first.Chains = append(first.Chains, c)
+		}
+	}
+	if len(first.Chains) > 0 {
+		first.Containers = come.Containers
+	} else {
+		rest.Containers = come.Containers
+	}
+	return first, rest
+}
+
 // Diff returns the parts that only old has and those that only new has.
 func Diff(old, new Parts) (gone, come Parts) {
 	gone.Containers, come.Containers = diff(old.Containers, new.Containers)
