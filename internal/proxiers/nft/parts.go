@@ -128,8 +128,8 @@ func Write(tx *knftables.Transaction, gone, come Parts) {
 }
 
 // Change returns the transactions that change a table from parts that go to parts that come: one, or two if chains are
-// new. A packet keeps to the rules of the time when it entered, but finds the elements of the time when a rule looks them
-// up. A new element may lead it to a new chain, whose rules must be there before.
+// new. A packet keeps to the rules of the time when it entered, but finds the elements of the time when a rule looks
+// them up. A new element may lead it to a new chain, whose rules must be there before.
 func (t *Table) Change(gone, come Parts) []*knftables.Transaction {
 	first, rest := ahead(gone, come)
 	change := t.Transaction()
