@@ -25,6 +25,9 @@ type State struct {
 	EndpointSlices []*discoveryv1.EndpointSlice
 	// Offers are the options of the API that the implementation offers. What it does not offer is left open.
 	Offers Offers
+	// OneSet is set if an address has one set of endpoints for all clients, as in IPVS. Under external policy Local,
+	// clients inside the cluster may then get the endpoints of policy Local alone.
+	OneSet bool
 }
 
 // Offers are the options that the API leaves to implementations.
@@ -207,6 +210,8 @@ func (s *State) routed(q Question, c claim, all []endpoint) Answer {
 		return s.everywhere(c, all, internalCluster, at)
 	case !local:
 		return s.everywhere(c, all, externalCluster, at, cmp.Or(q.From.Node, at))
+	case q.From.inside() && c.kind != nodePort && s.OneSet:
+		return orLocal(s.everywhere(c, all, externalInside, at), all, at).because(oneSet)
 	case q.From.inside() && c.kind != nodePort:
 		return s.everywhere(c, all, externalInside, at)
 	case q.From.inside():
@@ -221,12 +226,16 @@ func (s *State) routed(q Question, c claim, all []endpoint) Answer {
 
 // eitherPolicy answers a client inside the cluster that asks a NodePort of policy Local. It may get either policy.
 func eitherPolicy(all []endpoint, node string) Answer {
-	a := chosen(all, answer(DroppedOrRefused, externalNowhere), nodePortInside)
-	near := usable(localTo(all, node))
-	a.Endpoints, a.Evenly, a.Sure = union(a.Endpoints, near.addrs()), false, nil
-	if a.Verdict == Served && !near.certain {
+	a := orLocal(chosen(all, answer(DroppedOrRefused, externalNowhere), nodePortInside), all, node)
+	if a.Verdict == Served && !usable(localTo(all, node)).certain {
 		a.Verdict = MayBeServed
 	}
+	return a
+}
+
+// orLocal adds the endpoints of the node to an answer.
+func orLocal(a Answer, all []endpoint, node string) Answer {
+	a.Endpoints, a.Evenly, a.Sure = union(a.Endpoints, usable(localTo(all, node)).addrs()), false, nil
 	return a
 }
 
