@@ -18,8 +18,8 @@ func segments() []spec.Scenario {
 	return []spec.Scenario{portReused(), outlivesTermination(), asymmetric()}
 }
 
-// The clients' ports of portReused.
-const fromPod, fromOutside = 41801, 41802
+// The clients' ports of portReused, above those that probes choose.
+const fromPod, fromOutside = 61301, 61302
 
 func portReused() spec.Scenario {
 	rows := func(servers ...string) []spec.Row {
