@@ -84,7 +84,8 @@ func TestPodsThatAreMadeAnewKeepNoConnections(t *testing.T) {
 	}
 	pod := func(ports string) string {
 		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a1","labels":{"app":"web"}},"spec":{"nodeName":"n1",
-			"containers":[{"name":"echo","image":"echo","ports":[{"containerPort":8080,"protocol":"UDP"}` + ports + `]}]}}`
+			"containers":[{"name":"echo","image":"echo",
+				"ports":[{"containerPort":8080,"protocol":"UDP"}` + ports + `]}]}}`
 	}
 	state := func(ports string) string {
 		return `{"pods":[` + pod(ports) + `],"services":[{"kind":"Service","apiVersion":"v1","metadata":{"name":"s1"},

@@ -272,7 +272,7 @@ func TestNotFenced(t *testing.T) {
 	})
 }
 
-// A process without servers cannot know who answers a datagram, unless the probe says that nobody else does.
+// While a process has no server, fences prove the silence of UDP only if the probe excludes servers of other processes.
 func TestSilenceWithoutServers(t *testing.T) {
 	w := newWorld(t)
 	NFT(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")

@@ -152,7 +152,8 @@ func Rules() []Rule {
 	return []Rule{
 		unclaimed, otherProxier, proxyNameOptional, aliased, proxyMode, sharedFrontend, outsideToClusterIP,
 		foreignFamily, otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
-		externalNobody, externalNowhere, externalInside, oneSet, nodePortInside, noEndpoints, noEndpointsOutside, terminating,
+		externalNobody, externalNowhere, externalInside, oneSet, nodePortInside, noEndpoints, noEndpointsOutside,
+		terminating,
 		duplicated, hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, sliceHandedOver,
 		portProtocol, portUnrestricted, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
 		clientKeptLocal, affinity, flowStays, tcpUndecided, flowDrains, flowMoves, flowEnds,
