@@ -5,7 +5,6 @@ package nftables
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/internal/proxiers/nft"
@@ -22,8 +21,7 @@ const batch = 400
 // the table first, still in one transaction. The third uses many small transactions.
 func (f *family) ways(former map[string][]string, all nft.Parts) [][]*knftables.Transaction {
 	first := f.table.Transaction()
-	f.clearTable(first, former, all)
-	f.frame.Write(first, nft.Parts{}, all)
+	f.frame.Replace(first, former, all)
 	ways := [][]*knftables.Transaction{{first}}
 	if former != nil {
 		second := f.table.Transaction()
@@ -68,48 +66,4 @@ func (f *family) inBatches(all nft.Parts) []*knftables.Transaction {
 		c.Add(end)
 	}
 	return append(txs, end)
-}
-
-// clearTable empties the table for the frame and all parts. What they name stays there. A packet that has begun with
-// the old rules may look into a map after the change, and finds the elements of that time (nft_genmask_cur in
-// include/net/netfilter/nf_tables.h): the new ones, or none if the map was deleted. It then enters a chain by its rules
-// of before, of which a new chain has none. Sets of clients keep their elements.
-func (f *family) clearTable(tx *knftables.Transaction, former map[string][]string, all nft.Parts) {
-	tx.Add(&knftables.Table{})
-	if former == nil {
-		return
-	}
-	tx.Flush(&knftables.Table{}) // deletes all rules of the table
-	stays, clients := sets.New[string](), sets.New[string]()
-	for _, c := range slices.Concat(f.frame.Containers, all.Containers) {
-		if stays.Insert(c.Name); c.Timeout > 0 {
-			clients.Insert(c.Name)
-		}
-	}
-	empty := func(name string, o knftables.Object) {
-		if !clients.Has(name) {
-			tx.Flush(o) // older kernels release the chains that a map leads to only when its elements are deleted
-		}
-		if !stays.Has(name) {
-			tx.Delete(o)
-		}
-	}
-	for _, name := range former["set"] {
-		empty(name, &knftables.Set{Name: name})
-	}
-	for _, name := range former["map"] {
-		empty(name, &knftables.Map{Name: name})
-	}
-	chains := sets.New[string]()
-	for _, c := range slices.Concat(f.frame.Chains, all.Chains) {
-		chains.Insert(c.Name)
-	}
-	for _, c := range f.frame.Bases {
-		chains.Insert(c.Name)
-	}
-	for _, name := range former["chain"] {
-		if !chains.Has(name) {
-			tx.Delete(&knftables.Chain{Name: name})
-		}
-	}
 }

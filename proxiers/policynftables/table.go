@@ -4,7 +4,6 @@ package policynftables
 
 import (
 	"context"
-	"slices"
 
 	"sigs.k8s.io/knftables"
 
@@ -47,28 +46,11 @@ func (t *table) ways(ctx context.Context, held *nft.Parts,
 		return nil, err
 	}
 	if former != nil {
-		t.frame.Write(tx, t.empty(tx, former), next)
+		t.frame.Replace(tx, former, next)
 		ways = append(ways, []*knftables.Transaction{tx})
 		tx = t.Transaction()
 	}
 	nft.Destroy(tx)
 	t.frame.Write(tx, nft.Parts{}, next)
 	return append(ways, []*knftables.Transaction{tx}), nil
-}
-
-// empty removes all rules and elements from the table, and returns the chains that remain beside those of the frame.
-func (t *table) empty(tx *knftables.Transaction, former map[string][]string) (left nft.Parts) {
-	tx.Flush(&knftables.Table{})
-	for _, name := range former["set"] {
-		tx.Flush(&knftables.Set{Name: name})
-	}
-	for _, name := range former["map"] {
-		tx.Flush(&knftables.Map{Name: name})
-	}
-	for _, name := range former["chain"] {
-		if !slices.ContainsFunc(t.frame.Bases, func(b nft.BaseChain) bool { return b.Name == name }) {
-			left.AddChain(name, "")
-		}
-	}
-	return left
 }
