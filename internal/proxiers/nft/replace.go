@@ -11,8 +11,8 @@ import (
 
 // Replace writes the frame and all parts in place of what the table holds (Table.Holdings). What they name stays there.
 // A packet that has begun with the old rules may look into a map after the change, and finds the elements of that time
-// (nft_genmask_cur in include/net/netfilter/nf_tables.h): the new ones, or none if the map was deleted. It then enters a
-// chain by its rules of before, of which a new chain has none. Sets of clients keep their elements.
+// (nft_genmask_cur in include/net/netfilter/nf_tables.h): the new ones, or none if the map was deleted. It then enters
+// a chain by its rules of before, of which a new chain has none. Sets of clients keep their elements.
 func (f *Frame) Replace(tx *knftables.Transaction, former map[string][]string, all Parts) {
 	tx.Add(&knftables.Table{})
 	if former != nil {
