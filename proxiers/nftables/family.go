@@ -78,7 +78,7 @@ func (f *family) programAll(ctx context.Context, state *model.State, r renderer)
 		return err
 	}
 	ways := f.ways(former, all)
-	if err := f.keepClients(ways[0][0], former["set"], all.Containers); err != nil {
+	if err := f.keepClients(ways[0][len(ways[0])-1], former["set"], all.Containers); err != nil {
 		return err
 	}
 	if err := f.table.RunAny(ctx, ways...); err != nil {

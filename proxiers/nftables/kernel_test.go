@@ -163,6 +163,33 @@ func TestRestartKeepsChainsAndMaps(t *testing.T) {
 	}
 }
 
+// TestRestartAddsNewChainsFirst: a Service that came while no proxier ran has its chains, with their rules, before the
+// elements that lead to them.
+func TestRestartAddsNewChainsFirst(t *testing.T) {
+	node := proxiertest.Node(t, lab.V4)
+	proxiertest.Apply(t, start(t, node), proxiertest.Cluster(1, 1))
+	in := start(t, node)
+	f := in.families[0]
+	former, err := f.table.Holdings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := proxiertest.Cluster(2, 1)
+	next.Services[1].Spec.SessionAffinity = "ClientIP" // has chains of its own
+	_, all := newLedger().update(model.NewBuilder("n1", lab.V4).Build(next), renderer{settings: f.settings})
+	way := f.ways(former, all)[0]
+	if len(way) != 2 {
+		t.Fatalf("%d transactions, want one with the new chains and one with the rest", len(way))
+	}
+	if err := f.table.Run(t.Context(), way[0]); err != nil {
+		t.Fatal(err)
+	}
+	table := runNFT(t, in, "list table ip kube-proxy")
+	if !strings.Contains(table, "dnat to 10.244.0.2:8080") || strings.Contains(table, "10.96.0.2") {
+		t.Errorf("the first transaction adds not only the chains of the new Service:\n%s", table)
+	}
+}
+
 // TestClientsAreRemembered over a restart, and forgotten with the endpoint.
 func TestClientsAreRemembered(t *testing.T) {
 	node := proxiertest.Node(t, lab.V4)

@@ -16,13 +16,11 @@ const batch = 400
 
 // ways returns alternative sequences of transactions that write the frame and all parts, the least disruptive first.
 //
-// The first is one transaction, so a packet meets either the old rules or the new ones, and it keeps the clients that
-// endpoints remember. The kernel may reject it if the table has objects that another program made. The second deletes
-// the table first, still in one transaction. The third uses many small transactions.
+// The first changes what packets meet in one transaction, and it keeps the clients that endpoints remember. The kernel
+// may reject it if the table has objects that another program made. The second deletes the table first, in one
+// transaction, too. The third uses many small transactions.
 func (f *family) ways(former map[string][]string, all nft.Parts) [][]*knftables.Transaction {
-	first := f.table.Transaction()
-	f.frame.Replace(first, former, all)
-	ways := [][]*knftables.Transaction{{first}}
+	ways := [][]*knftables.Transaction{f.table.Replace(f.frame, former, all)}
 	if former != nil {
 		second := f.table.Transaction()
 		nft.Destroy(second)

@@ -40,16 +40,14 @@ func (t *table) ways(ctx context.Context, held *nft.Parts,
 	if held != nil {
 		return [][]*knftables.Transaction{t.Change(nft.Diff(*held, next))}, nil
 	}
-	tx := t.Transaction()
 	former, err := t.Holdings(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if former != nil {
-		t.frame.Replace(tx, former, next)
-		ways = append(ways, []*knftables.Transaction{tx})
-		tx = t.Transaction()
+		ways = append(ways, t.Replace(&t.frame, former, next))
 	}
+	tx := t.Transaction()
 	nft.Destroy(tx)
 	t.frame.Write(tx, nft.Parts{}, next)
 	return append(ways, []*knftables.Transaction{tx}), nil

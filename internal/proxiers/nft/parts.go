@@ -86,12 +86,17 @@ type Frame struct {
 // Write adds a table with the frame and all parts, in place of the parts that go.
 func (f *Frame) Write(tx *knftables.Transaction, gone, all Parts) {
 	tx.Add(&knftables.Table{})
-	all.Containers = slices.Concat(f.Containers, all.Containers)
-	all.Chains = slices.Concat(f.Chains, all.Chains)
-	Write(tx, gone, all)
+	Write(tx, gone, f.with(all))
 	for _, c := range f.Bases {
 		c.Add(tx)
 	}
+}
+
+// with returns the parts with the containers and chains of the frame before them. Base chains are no parts.
+func (f *Frame) with(p Parts) Parts {
+	p.Containers = slices.Concat(f.Containers, p.Containers)
+	p.Chains = slices.Concat(f.Chains, p.Chains)
+	return p
 }
 
 // Write adds to a transaction the change from parts that go to parts that come. An element may name a chain, and a rule
@@ -134,6 +139,11 @@ func (t *Table) Change(gone, come Parts) []*knftables.Transaction {
 	first, rest := ahead(gone, come)
 	change := t.Transaction()
 	Write(change, gone, rest)
+	return t.after(first, change)
+}
+
+// after returns the change, after a transaction that adds the parts that ahead has chosen if chains are among them.
+func (t *Table) after(first Parts, change *knftables.Transaction) []*knftables.Transaction {
 	if len(first.Chains) == 0 {
 		return []*knftables.Transaction{change}
 	}

@@ -9,18 +9,29 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Replace writes the frame and all parts in place of what the table holds (Table.Holdings). What they name stays there.
-// A packet that has begun with the old rules may look into a map after the change, and finds the elements of that time
-// (nft_genmask_cur in include/net/netfilter/nf_tables.h): the new ones, or none if the map was deleted. It then enters
-// a chain by its rules of before, of which a new chain has none. Sets of clients keep their elements.
-func (f *Frame) Replace(tx *knftables.Transaction, former map[string][]string, all Parts) {
-	tx.Add(&knftables.Table{})
-	if former != nil {
-		tx.Flush(&knftables.Table{}) // deletes all rules of the table
-		f.clearContainers(tx, former, all)
-		f.clearChains(tx, former["chain"], all)
+// Replace returns the transactions that write the frame and all parts in place of what the table holds (Holdings): one,
+// or two if there is a table and chains are new. What the frame and the parts name stays there. A packet that has begun
+// with the old rules may look into a map after the change, and finds the elements of that time (nft_genmask_cur in
+// include/net/netfilter/nf_tables.h): the new ones, or none if the map was deleted. It then enters a chain by its rules
+// of before, which a new chain must have got by then, as in Change. Sets of clients keep their elements.
+func (t *Table) Replace(f *Frame, former map[string][]string, all Parts) []*knftables.Transaction {
+	replace := t.Transaction()
+	if former == nil {
+		f.Write(replace, Parts{}, all)
+		return []*knftables.Transaction{replace}
 	}
-	f.Write(tx, Parts{}, all)
+	replace.Add(&knftables.Table{})
+	replace.Flush(&knftables.Table{}) // deletes all rules of the table
+	f.clearContainers(replace, former, all)
+	f.clearChains(replace, former["chain"], all)
+	f.Write(replace, Parts{}, all)
+
+	var present Parts
+	for _, name := range former["chain"] {
+		present.AddChain(name, "")
+	}
+	first, _ := ahead(present, f.with(all))
+	return t.after(first, replace)
 }
 
 // clearContainers empties sets and maps, and deletes those that neither the frame nor the parts name.
