@@ -186,7 +186,7 @@ func TestRestartAddsNewChainsFirst(t *testing.T) {
 	}
 	table := runNFT(t, in, "list table ip kube-proxy")
 	if !strings.Contains(table, "dnat to 10.244.0.2:8080") || strings.Contains(table, "10.96.0.2") {
-		t.Errorf("the first transaction adds not only the chains of the new Service:\n%s", table)
+		t.Errorf("the first transaction adds other things than the chains of the new Service:\n%s", table)
 	}
 }
 
