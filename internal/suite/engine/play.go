@@ -54,7 +54,8 @@ func (w *world) step(ctx context.Context, step spec.Step) error {
 // of each other.
 const atOnce = 64
 
-// Expect waits until the cluster has converged, probes the rows concurrently and judges them together.
+// Expect waits until the cluster has converged, probes the rows concurrently, except those that take turns, and judges
+// them together.
 func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
 	if err := w.Settle(ctx); err != nil {
 		return err
@@ -63,7 +64,11 @@ func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
 		return nil
 	}
 	probes := w.expand(rows)
-	each(probes, atOnce, func(p *probed) { p.seen, p.fault = w.probeRow(ctx, p.row, p.family) })
+	each(turns(probes, w.proxiedBy), atOnce, func(turn []*probed) {
+		for _, p := range turn {
+			p.seen, p.fault = w.probeRow(ctx, p.row, p.family)
+		}
+	})
 	return w.judge(ctx, probes)
 }
 

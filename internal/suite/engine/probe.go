@@ -78,7 +78,7 @@ func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, 
 	if err != nil {
 		return probe, err
 	}
-	if err := p.checkProxier(row, from); err != nil {
+	if err := p.checkProxier(row); err != nil {
 		return probe, err
 	}
 	source, err := p.source(row, family)
@@ -101,19 +101,26 @@ func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, 
 }
 
 // checkProxier returns an error for a row that would judge a node without a proxier.
-func (p *prober) checkProxier(row spec.Row, from *lab.Host) error {
-	at := ""
-	switch row.To.Kind {
-	case spec.NodePortOf:
-		at = row.To.Host
-	case spec.VIP, spec.Ingress:
-		at = p.nodeOf(from)
-	}
+func (p *prober) checkProxier(row spec.Row) error {
+	at := p.proxiedBy(row)
 	if at == "" || p.env.hasProxier(at) {
 		return nil
 	}
 	return spec.HarnessErrorf("%s has no proxier: the scenario has asked for a cluster with proxiers on %s alone", at,
 		strings.Join(p.env.own.Nodes, ", "))
+}
+
+// proxiedBy returns the node whose proxier translates the probes of a row, or "" if none does or it is not known.
+func (s *scope) proxiedBy(row spec.Row) string {
+	switch row.To.Kind {
+	case spec.NodePortOf:
+		return row.To.Host
+	case spec.VIP, spec.Ingress:
+		if from, err := s.Host(row.From); err == nil {
+			return s.nodeOf(from)
+		}
+	}
+	return ""
 }
 
 // source returns the address and port that a row sends from. For zero values the probe chooses.

@@ -32,6 +32,36 @@ func (p *prober) probeRow(ctx context.Context, row spec.Row, family lab.Family) 
 	return append(seen, more...), err
 }
 
+// turns groups rows. Those of one group must be probed one after another: they want an even spread from the same port of
+// a Service by way of the same node. Round robin serves all clients in turn, so of two that alternate each would always
+// reach the same endpoint.
+func turns(probes []*probed, proxiedBy func(spec.Row) string) [][]*probed {
+	type rotation struct {
+		node, proto string
+		to          spec.Target
+		family      lab.Family
+	}
+	var out [][]*probed
+	groups := map[rotation]int{} // index in out
+	for _, p := range probes {
+		if !p.row.Even {
+			out = append(out, []*probed{p})
+			continue
+		}
+		to := p.row.To
+		if to.Service != "" { // the addresses of a Service may share one rotation
+			to = spec.Target{Service: to.Service, Port: to.Port}
+		}
+		r := rotation{proxiedBy(p.row), p.row.Protocol(), to, p.family}
+		if _, ok := groups[r]; !ok {
+			groups[r] = len(out)
+			out = append(out, nil)
+		}
+		out[groups[r]] = append(out[groups[r]], p)
+	}
+	return out
+}
+
 // volley sends the probes of a row in one family, one after another, or in lanes.
 func (p *prober) volley(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
 	probe, err := p.probeOf(row, family)
