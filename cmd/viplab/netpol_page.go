@@ -9,6 +9,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -54,6 +55,6 @@ func manifestOf(c netpol.Case) (string, error) {
 	for _, p := range c.Policies {
 		objects = append(objects, p)
 	}
-	err := store.Encode(&b, objects...)
+	err := manifest.Encode(&b, objects...)
 	return b.String(), err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
@@ -136,5 +137,5 @@ func readManifest(file string, stdin io.Reader) ([]store.Object, error) {
 	if file == "-" {
 		file = "standard input"
 	}
-	return store.Decode(file, text)
+	return manifest.Decode(file, text)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -41,7 +42,7 @@ endpoints: [{addresses: [10.244.2.3]}]
 
 func open(t *testing.T) *Book {
 	t.Helper()
-	decoded, err := store.Decode("objects", []byte(objects))
+	decoded, err := manifest.Decode("objects", []byte(objects))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/viplab/viplab/internal/live/control"
 	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -79,12 +80,12 @@ func outcome(before, after store.Object) string {
 
 // DecodeKnown returns the objects of manifests, and those that it skips because it does not know their kind. Objects of
 // a namespaced kind without a namespace get the given one.
-func DecodeKnown(manifests []Manifest, namespace string) ([]store.Object, []*store.DecodeError, error) {
+func DecodeKnown(manifests []Manifest, namespace string) ([]store.Object, []*manifest.DecodeError, error) {
 	var objects []store.Object
-	var skipped []*store.DecodeError
+	var skipped []*manifest.DecodeError
 	var errs []error
 	for _, m := range manifests {
-		more, unknown, err := store.DecodeKnown(m.Source, m.Text)
+		more, unknown, err := manifest.DecodeKnown(m.Source, m.Text)
 		objects, skipped, errs = append(objects, more...), append(skipped, unknown...), append(errs, err)
 	}
 	for _, o := range objects {

@@ -23,6 +23,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/api"
 	"github.com/viplab/viplab/lab/cluster/images"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/suite/spec"
@@ -199,7 +200,7 @@ func decode(manifests []Manifest) ([]store.Object, error) {
 	var objects []store.Object
 	var errs []error
 	for _, m := range manifests {
-		more, err := store.Decode(m.Source, m.Text)
+		more, err := manifest.Decode(m.Source, m.Text)
 		objects, errs = append(objects, more...), append(errs, err)
 	}
 	return objects, errors.Join(errs...)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -22,7 +23,7 @@ func ExampleNew() {
 		return
 	}
 	defer c.Close()
-	objects, err := store.Decode("web.yaml", []byte(`
+	objects, err := manifest.Decode("web.yaml", []byte(`
 apiVersion: v1
 kind: Pod
 metadata: {name: web, namespace: default}

@@ -40,6 +40,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/proxiers/none"
@@ -149,9 +150,9 @@ func (l *Lab) Host(name string) *lab.Host {
 }
 
 // Apply creates or updates the objects of a manifest: YAML documents or JSON. Objects without a namespace get default.
-func (l *Lab) Apply(manifest string) {
+func (l *Lab) Apply(text string) {
 	l.t.Helper()
-	l.apply("manifest", []byte(manifest))
+	l.apply("manifest", []byte(text))
 }
 
 // ApplyFile is Apply with the text of a file.
@@ -164,7 +165,7 @@ func (l *Lab) ApplyFile(file string) {
 
 func (l *Lab) apply(source string, text []byte) {
 	l.t.Helper()
-	objects, err := store.Decode(source, text)
+	objects, err := manifest.Decode(source, text)
 	l.try(err)
 	if len(objects) == 0 {
 		l.t.Fatalf("%s: it has no objects", source)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -59,8 +60,8 @@ spec:
 }
 
 // policyFrom is a NetworkPolicy as people write it.
-func policyFrom(manifest string) store.Object {
-	objects, err := store.Decode("policy", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"+manifest))
+func policyFrom(text string) store.Object {
+	objects, err := manifest.Decode("policy", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"+text))
 	if err != nil {
 		panic(err) // a literal
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/cluster/api"
 	"github.com/viplab/viplab/lab/cluster/dns"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
@@ -51,7 +52,7 @@ const corefile = `cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {
 `
 
 //go:embed cluster.yaml
-var manifest []byte
+var clusterManifest []byte
 
 // world is a namespace with both servers.
 type world struct {
@@ -85,7 +86,7 @@ func (w *world) close() error {
 
 // fill makes the objects: those of the manifest, a pod that is not ready, and too many endpoints for UDP.
 func (w *world) fill() error {
-	objects, err := store.Decode("cluster.yaml", manifest)
+	objects, err := manifest.Decode("cluster.yaml", clusterManifest)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
@@ -86,9 +87,9 @@ func Policies(all ...*networkingv1.NetworkPolicy) func(*store.Snapshot) {
 }
 
 // Policy reads policies, in YAML, without apiVersion and kind.
-func Policy(t testing.TB, manifest string) *networkingv1.NetworkPolicy {
+func Policy(t testing.TB, text string) *networkingv1.NetworkPolicy {
 	t.Helper()
-	objects, err := store.Decode("policy", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"+manifest))
+	objects, err := manifest.Decode("policy", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"+text))
 	if err != nil {
 		t.Fatal(err)
 	}

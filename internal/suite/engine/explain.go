@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/viplab/viplab/internal/files"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
@@ -242,7 +243,7 @@ func (w *world) dumpCluster(b io.Writer) error {
 			own = append(own, o)
 		}
 	}
-	return store.Encode(b, own...)
+	return manifest.Encode(b, own...)
 }
 
 // recapture probes the rows that did not hold once more, with every packet of the cluster captured. The cluster's state

@@ -18,6 +18,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/scenarios/networkpolicy"
 	"github.com/viplab/viplab/suite/spec"
@@ -256,7 +257,7 @@ func readNamedPort(pod string, words []json.RawMessage) (NamedPort, error) {
 
 // policiesOf returns the policies of a manifest. Those without a namespace get x.
 func policiesOf(source string, data []byte) ([]*networkingv1.NetworkPolicy, error) {
-	objects, err := store.Decode(source, data)
+	objects, err := manifest.Decode(source, data)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/suite/engine"
-	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -32,7 +32,7 @@ func Write(w io.Writer, s spec.Scenario, nodes ...string) error {
 	var b bytes.Buffer
 	comment(&b, 0, "%s (%s)", s.ID, s.Priority)
 	comment(&b, 0, "%s", s.Why)
-	if err := store.Encode(&b, objects...); err != nil {
+	if err := manifest.Encode(&b, objects...); err != nil {
 		return err
 	}
 	for i, step := range s.Steps {

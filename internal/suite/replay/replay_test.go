@@ -14,6 +14,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/internal/suite/replay"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/scenarios/fixture"
@@ -28,7 +29,7 @@ func TestEveryScenarioCanBeReplayed(t *testing.T) {
 			t.Errorf("%s: %v", s.ID, err)
 			continue
 		}
-		objects, err := store.Decode(s.ID, b.Bytes())
+		objects, err := manifest.Decode(s.ID, b.Bytes())
 		if err != nil {
 			t.Errorf("%s: %v\n%s", s.ID, err, b.String())
 			continue
@@ -61,7 +62,7 @@ func TestPodsServeAndStandOnRealNodes(t *testing.T) {
 	if err := replay.Write(&b, s, "worker-1", "worker-2"); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := store.Decode("replay", b.Bytes())
+	objects, err := manifest.Decode("replay", b.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

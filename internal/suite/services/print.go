@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -99,7 +100,7 @@ func writeChange(w io.Writer, from, to State) error {
 	if len(objects) > 0 {
 		fmt.Fprintln(w, "# kubectl apply -f - <<END")
 	}
-	if err := store.Encode(w, objects...); err != nil {
+	if err := manifest.Encode(w, objects...); err != nil {
 		return err
 	}
 	for _, text := range after {

@@ -18,6 +18,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/cluster/access"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 )
@@ -49,9 +50,9 @@ func newWorldOf(t *testing.T, images kubelet.Images) *world {
 }
 
 // apply applies a manifest, with pods on the node n1.
-func (w *world) apply(manifest string) {
+func (w *world) apply(text string) {
 	w.Helper()
-	objects, err := store.Decode("test", []byte(manifest))
+	objects, err := manifest.Decode("test", []byte(text))
 	nstest.Must(w.T, err)
 	for _, o := range objects {
 		if p, ok := o.(*corev1.Pod); ok {

@@ -9,10 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-const manifest = `
+const web = `
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -39,7 +40,7 @@ func ExampleStore() {
 			panic(err)
 		}
 	}
-	objs, err := store.Decode("web.yaml", []byte(manifest))
+	objs, err := manifest.Decode("web.yaml", []byte(web))
 	if err != nil {
 		panic(err)
 	}

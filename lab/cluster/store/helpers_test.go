@@ -4,12 +4,16 @@ package store
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
 )
 
 var epoch = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -30,6 +34,36 @@ func apply(t testing.TB, s *Store, objs ...Object) {
 	if err := s.Apply(objs...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// decode returns the objects of YAML documents. Package manifest, which imports this one, is for all others.
+func decode(t testing.TB, text string) (out []Object) {
+	t.Helper()
+	for _, document := range strings.Split(text, "\n---\n") {
+		var of metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &of); err != nil {
+			t.Fatal(err)
+		}
+		r, err := ResourceNamed(of.Kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := r.New()
+		if err := yaml.UnmarshalStrict([]byte(document), o); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func decodeFile(t testing.TB, name string) []Object {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, string(text))
 }
 
 func newNode(name, zone string) *corev1.Node {

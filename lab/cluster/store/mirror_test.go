@@ -31,11 +31,7 @@ subsets:
 
 func applyYAML(t testing.TB, s *Store, text string) {
 	t.Helper()
-	objs, err := Decode("test", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply(t, s, objs...)
+	apply(t, s, decode(t, text)...)
 }
 
 // mirrored says what the mirroring slices of a Service hold.

@@ -21,11 +21,7 @@ func TestNetworkPolicyDefaults(t *testing.T) {
 		"{podSelector: {}, ingress: [{ports: [{port: 80}]}]}":             {ingress},
 		"{podSelector: {}, egress: [{ports: [{port: 80}, {port: web}]}]}": {ingress, egress},
 	} {
-		objects, err := Decode("p", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: "+
-			"p}\nspec: "+spec+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := decode(t, "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec: "+spec)
 		s := New(Config{})
 		if err := s.Apply(objects...); err != nil {
 			t.Fatal(err)

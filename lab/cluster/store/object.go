@@ -170,7 +170,8 @@ func ResourceNamed(name string) (*Resource, error) {
 	return nil, fmt.Errorf("kind %q is not known; known kinds: %s", name, strings.Join(known, ", "))
 }
 
-func setTypeMeta(o Object, r *Resource) {
+// SetTypeMeta sets the kind and the API version of an object of the kind.
+func (r *Resource) SetTypeMeta(o Object) {
 	gv := schema.GroupVersion{Group: r.Group, Version: r.Version}
 	o.GetObjectKind().SetGroupVersionKind(gv.WithKind(string(r.Kind)))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store is the control plane of a lab, in memory: it decodes manifests, sets defaults, validates, allocates
-// ClusterIPs and NodePorts, and runs the controllers that turn workloads into Pods and Services into EndpointSlices.
+// Package store is the control plane of a lab, in memory: it sets defaults, validates, allocates ClusterIPs and
+// NodePorts, and runs the controllers that turn workloads into Pods and Services into EndpointSlices.
 //
 // Everything happens inside the call that causes it: when Apply returns, the derived pods and slices are there.
 package store

@@ -94,7 +94,7 @@ func (tx *Tx) fail(err error) error {
 // put writes an object into the tables, unless it equals the stored one. There is no other way in.
 func (tx *Tx) put(r *Resource, obj Object) {
 	key := KeyOf(obj)
-	setTypeMeta(obj, r)
+	r.SetTypeMeta(obj)
 	old, existed := tx.s.tables[r.Kind].get(key)
 	if !existed {
 		obj.SetGeneration(1)

@@ -106,11 +106,7 @@ func TestManifestErrors(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newTestStore(t, Config{}, "n1")
 			before := s.Snapshot()
-			objs, err := Decode("m.yaml", []byte(test.in))
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = s.Apply(append(objs, newPod("fine", "n1", nil))...)
+			err := s.Apply(append(decode(t, test.in), newPod("fine", "n1", nil))...)
 			if !apierrors.IsInvalid(err) {
 				t.Fatalf("error %v, want that it is invalid", err)
 			}
@@ -145,16 +141,9 @@ func TestAllErrorsAtOnce(t *testing.T) {
 
 func TestImmutableFields(t *testing.T) {
 	s := newTestStore(t, Config{}, "n1")
-	decode := func(in string) []Object {
-		objs, err := Decode("m", []byte(in))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return objs
-	}
 	const slice = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s}\nendpoints: []\n"
-	apply(t, s, decode(slice+"addressType: IPv4\n")...)
-	if err := s.Apply(decode(slice + "addressType: IPv6\n")...); err == nil ||
+	apply(t, s, decode(t, slice+"addressType: IPv4\n")...)
+	if err := s.Apply(decode(t, slice+"addressType: IPv6\n")...); err == nil ||
 		!strings.Contains(err.Error(), `addressType: Invalid value: "IPv6": field is immutable (it is IPv4)`) {
 		t.Errorf("addressType: %v", err)
 	}

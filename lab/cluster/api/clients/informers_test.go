@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -79,9 +80,9 @@ func TestInformers(t *testing.T) {
 	}
 }
 
-func (w *world) apply(manifest string) {
+func (w *world) apply(text string) {
 	w.Helper()
-	objects, err := store.Decode("manifest", []byte(manifest))
+	objects, err := manifest.Decode("manifest", []byte(text))
 	if err != nil {
 		w.Fatal(err)
 	}

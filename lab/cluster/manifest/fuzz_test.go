@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package manifest
 
 import (
 	"bytes"
@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // FuzzManifest decodes and applies what a person may write. What the store has taken, it can write, and read again.
 func FuzzManifest(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.yaml")
+	files, err := filepath.Glob("../store/testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		f.Fatalf("no manifests: %v", err)
 	}
@@ -41,7 +42,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		state := New(Config{Stack: lab.Dual})
+		state := store.New(store.Config{Stack: lab.Dual})
 		for _, o := range objects {
 			if state.Apply(o) != nil {
 				return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package manifest
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // The Job that docs/ci.md shows is admitted, and its two parts speak of the same number of shards.
@@ -26,7 +28,7 @@ func TestTheJobOfTheDocs(t *testing.T) {
 			t.Error(u)
 		}
 	}
-	if err := New(Config{}).Apply(objects...); err != nil {
+	if err := store.New(store.Config{}).Apply(objects...); err != nil {
 		t.Fatal(err)
 	}
 	jobs := map[string]*batchv1.Job{}
@@ -36,7 +38,7 @@ func TestTheJobOfTheDocs(t *testing.T) {
 		}
 	}
 	judge, merge := jobs["viplab"], jobs["viplab-merge"]
-	if judge == nil || merge == nil || !isIndexed(judge) {
+	if judge == nil || merge == nil || *judge.Spec.CompletionMode != batchv1.IndexedCompletion {
 		t.Fatalf("jobs %v", jobs)
 	}
 	script := func(j *batchv1.Job) string { return strings.Join(j.Spec.Template.Spec.Containers[0].Command, " ") }

@@ -1,89 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+// Package manifest reads and writes the objects of a lab as people do: in YAML documents and JSON.
+package manifest
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"reflect"
 	"strings"
 
-	"go.yaml.in/yaml/v2"
-	"k8s.io/apimachinery/pkg/runtime"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
-
-// Encode writes objects as YAML documents for Decode and kubectl, without empty parts such as an empty status.
-func Encode(w io.Writer, objs ...Object) error {
-	for i, o := range objs {
-		text, err := encodeOne(o)
-		if err != nil {
-			return fmt.Errorf("%T %s: %w", o, KeyOf(o), err)
-		}
-		if i > 0 {
-			text = append([]byte("---\n"), text...)
-		}
-		if _, err := w.Write(text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func encodeOne(o Object) ([]byte, error) {
-	if r := ResourceOf(o); r != nil {
-		o = copyOf(o)
-		setTypeMeta(o, r)
-		o.SetManagedFields(nil)
-	}
-	v, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, err
-	}
-	prune(v)
-	if isBlank(v["status"]) {
-		delete(v, "status")
-	}
-	return yaml.Marshal(v)
-}
-
-// noise are fields that mean nothing if they are empty, unlike an empty podSelector or emptyDir.
-var noise = map[string]bool{"resources": true, "strategy": true, "loadBalancer": true, "daemonEndpoints": true,
-	"nodeInfo": true}
-
-// isBlank reports whether every part of a value is empty, so that it can be omitted.
-func isBlank(v any) bool {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, e := range v {
-			if !isBlank(e) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		return len(v) == 0
-	default:
-		return v == nil || reflect.ValueOf(v).IsZero()
-	}
-}
-
-func prune(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, e := range v {
-			prune(e)
-			if e == nil || noise[k] && isBlank(e) {
-				delete(v, k)
-			}
-		}
-	case []any:
-		for _, e := range v {
-			prune(e)
-		}
-	}
-}
 
 // DecodeError is one mistake in a manifest.
 type DecodeError struct {
@@ -106,7 +33,7 @@ func (e *DecodeError) Error() string {
 
 // Decode reads the objects of a manifest: YAML documents or JSON values, lists included. It is strict about unknown and
 // duplicate fields and wrong types. The error joins a *DecodeError for each mistake. Source names the manifest.
-func Decode(source string, data []byte) ([]Object, error) {
+func Decode(source string, data []byte) ([]store.Object, error) {
 	objects, unknown, err := DecodeKnown(source, data)
 	if len(unknown) > 0 {
 		for _, u := range unknown {
@@ -119,7 +46,7 @@ func Decode(source string, data []byte) ([]Object, error) {
 
 // DecodeKnown is Decode for manifests that hold other kinds, too: it skips objects whose kind or API version the store
 // does not know, and returns a *DecodeError for each of them beside the objects that it knows.
-func DecodeKnown(source string, data []byte) (objects []Object, skipped []*DecodeError, err error) {
+func DecodeKnown(source string, data []byte) (objects []store.Object, skipped []*DecodeError, err error) {
 	documents, err := splitDocuments(data)
 	d := decoder{source: source}
 	for _, doc := range documents {
@@ -138,7 +65,7 @@ func DecodeKnown(source string, data []byte) (objects []Object, skipped []*Decod
 type decoder struct {
 	source  string
 	doc     document
-	objects []Object
+	objects []store.Object
 	unknown []*DecodeError
 	errs    []error
 }
@@ -185,7 +112,7 @@ func nameOf(object map[string]any) string {
 	case name == "":
 		return kind
 	default:
-		return fmt.Sprintf("%s %q", kind, Key{namespace, name})
+		return fmt.Sprintf("%s %q", kind, store.Key{Namespace: namespace, Name: name})
 	}
 }
 
@@ -262,11 +189,11 @@ func (d *decoder) list(where string, object map[string]any) {
 }
 
 // resourceFor returns the resource of an object, or an error if there is none.
-func resourceFor(object map[string]any) (*Resource, string) {
+func resourceFor(object map[string]any) (*store.Resource, string) {
 	kind, _ := object["kind"].(string)
 	version, _ := object["apiVersion"].(string)
 	var known []string
-	for _, r := range resources {
+	for _, r := range store.Resources() {
 		if string(r.Kind) == kind && r.APIVersion() == version {
 			return r, ""
 		}

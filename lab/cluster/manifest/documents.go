@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package manifest
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/viplab/viplab/internal/guess"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // document is one of the documents of a manifest.
@@ -157,7 +158,7 @@ func (d document) lineInFile(s string) int {
 }
 
 // unmarshalStrict decodes an object, and returns all unknown fields, or the first value of a wrong type.
-func unmarshalStrict(text []byte, into Object) (mistakes []string) {
+func unmarshalStrict(text []byte, into store.Object) (mistakes []string) {
 	unknown, err := kjson.UnmarshalStrict(text, into, kjson.DisallowUnknownFields)
 	wrong := (*json.UnmarshalTypeError)(nil)
 	switch {

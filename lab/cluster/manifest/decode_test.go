@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package manifest
 
 import (
 	"bytes"
@@ -13,11 +13,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-func decodeFile(t testing.TB, name string) []Object {
+func decodeFile(t testing.TB, name string) []store.Object {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
+	data, err := os.ReadFile(filepath.Join("../store/testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,14 +219,15 @@ func TestDecodeSeedManifests(t *testing.T) {
 }
 
 func TestEncodeDecode(t *testing.T) {
-	var in []Object
+	var in []store.Object
 	for _, file := range []string{"frontend-deployment.yaml", "services.yaml", "nodeport-local.yaml",
 		"networkpolicy.yaml"} {
 		in = append(in, decodeFile(t, file)...)
 	}
-	in = append(in, newNode("n1", "a"), newPod("p", "n1", app("web")))
+	in = append(in, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{NodeName: "n1"}})
 	for _, o := range in {
-		setTypeMeta(o, ResourceOf(o))
+		store.ResourceOf(o).SetTypeMeta(o)
 	}
 	var text bytes.Buffer
 	if err := Encode(&text, in...); err != nil {
@@ -246,6 +251,8 @@ func TestEncodeDecode(t *testing.T) {
 		t.Fatalf("%d objects, want %d", len(out), len(in))
 	}
 	for i := range in {
-		checkSame(t, KeyOf(in[i]).String(), out[i], in[i])
+		if !apiequality.Semantic.DeepEqual(out[i], in[i]) {
+			t.Errorf("%s: %+v, want %+v", store.KeyOf(in[i]), out[i], in[i])
+		}
 	}
 }
