@@ -97,9 +97,9 @@ func (c *canaries) close() error {
 	return err
 }
 
-// acquire returns a generation that is newer than a revision and than the generation numbered older. It also reports
-// whether this call created the generation. The caller releases it.
-func (c *canaries) acquire(revision uint64, older int) (g *generation, fresh bool, err error) {
+// acquire returns a generation that is newer than a revision and than the generation numbered older: the newest one, or
+// else a new one. The caller releases it.
+func (c *canaries) acquire(revision uint64, older int) (g *generation, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := len(c.alive); n > 0 {
@@ -107,12 +107,11 @@ func (c *canaries) acquire(revision uint64, older int) (g *generation, fresh boo
 	}
 	if g == nil || g.revision <= revision || g.number <= older {
 		if g, err = c.make(); err != nil {
-			return nil, false, spec.HarnessErrorf("make a canary: %w", err)
+			return nil, spec.HarnessErrorf("make a canary: %w", err)
 		}
-		fresh = true
 	}
 	g.users++
-	return g, fresh, nil
+	return g, nil
 }
 
 func (c *canaries) release(g *generation) {

@@ -80,8 +80,8 @@ func (i *instance) late(revision uint64, err error) error {
 
 // confirmLife waits until every watch of the process has been sent the state, until a canary that is newer answers, and
 // for the end of the round that served it. If the process does not log its rounds, confirmLife waits for a second
-// canary, which is not served yet when the first one is: only a later round can serve it, and a round begins when the
-// one before it has ended.
+// canary, made when the first one has answered: only a later round can serve it, and a round begins when the one before
+// it has ended.
 func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, since uint64,
 	floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -96,17 +96,13 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 	if err := i.watches.Sent(ctx, want.Revision); err != nil {
 		return fmt.Errorf("it does not read its watches: %w", err)
 	}
-	g, _, err := i.cluster.canaries.acquire(since, floor)
-	if err != nil {
-		return err
+	err := i.served(ctx, since, floor)
+	rounds := err == nil && p.tellsRounds()
+	if err == nil && !(rounds && i.inStep(want)) {
+		err = i.served(ctx, since, i.cluster.canaries.newest())
 	}
-	err = i.await(ctx, g)
-	i.cluster.canaries.release(g)
-	if err == nil && i.inStep(want) && p.tellsRounds() {
-		return p.rounds.over(ctx)
-	}
-	for number, done := g.number, false; err == nil && !done; {
-		number, done, err = i.later(ctx, since, number)
+	if err == nil && rounds {
+		err = p.rounds.over(ctx)
 	}
 	return err
 }
@@ -119,25 +115,14 @@ func (i *instance) inStep(want *store.Snapshot) bool {
 		sameList(i.obeyed.NetworkPolicies, want.NetworkPolicies)
 }
 
-// later waits until a generation newer than number is served. It reports done = false if an existing generation was
-// already served, because the round that served number may have served it too.
-func (i *instance) later(ctx context.Context, since uint64, number int) (_ int, done bool, err error) {
-	g, fresh, err := i.cluster.canaries.acquire(since, number)
+// served returns when a canary is served that is newer than a revision and than the canary numbered older.
+func (i *instance) served(ctx context.Context, revision uint64, older int) error {
+	g, err := i.cluster.canaries.acquire(revision, older)
 	if err != nil {
-		return 0, false, err
+		return err
 	}
 	defer i.cluster.canaries.release(g)
-	if !fresh {
-		served, err := g.ask(ctx, i.node, traffic.Probe{})
-		var silent *silentError
-		if err != nil && !errors.As(err, &silent) {
-			return 0, false, err
-		}
-		if served > 0 {
-			return g.number, false, nil
-		}
-	}
-	return g.number, true, i.await(ctx, g)
+	return i.await(ctx, g)
 }
 
 // await returns when the canary is served. Each retry waits longer for an answer, because a proxier that relays through

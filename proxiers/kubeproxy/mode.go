@@ -47,6 +47,9 @@ func (m Mode) arguments(minor int) []string {
 		"--oom-score-adj=0",
 		"-v=2",
 	}
+	if m == IPVS { // see rounds
+		args = append(args, "--vmodule=proxier=4")
+	}
 	return append(args, m.gates(minor)...)
 }
 
@@ -62,21 +65,20 @@ func (m Mode) gates(minor int) []string {
 	return nil
 }
 
-// rounds returns the log lines of the iptables and nftables modes with -v=2 (syncProxyRules in
-// pkg/proxy/{iptables,nftables}/proxier.go, v1.25 to v1.36). A round begins before kube-proxy programs anything. It
-// ends when rules are written, health check ports are open and stale flows are removed. The families sync concurrently;
-// since v1.31 each line names its family. Other modes log rounds only at a higher verbosity, so rounds returns nil for
-// them.
+// rounds returns the log lines of a round (syncProxyRules in pkg/proxy/{iptables,ipvs,nftables}/proxier.go, v1.25 to
+// v1.36), of verbosity 2 or, in the ipvs mode, 3 and 4. A round begins before kube-proxy programs anything. It ends when
+// rules are written, health check ports are open and stale flows are removed. The families sync concurrently; since
+// v1.31 each line names its family. The userspace mode has no rounds, so rounds returns nil for it.
 func (m Mode) rounds() *blackbox.Rounds {
-	if m != IPTables && m != NFTables {
+	if m == Userspace {
 		return nil
 	}
 	return &blackbox.Rounds{Begins: roundBegins, Ends: roundEnds}
 }
 
 var (
-	roundBegins = regexp.MustCompile(`"Syncing (?:iptables|nftables) rules"(?: ipFamily="(\w+)")?`)
-	roundEnds   = regexp.MustCompile(`"SyncProxyRules complete"(?: ipFamily="(\w+)")?`)
+	roundBegins = regexp.MustCompile(`"Syncing (?:(?:iptables|nftables) rules|ipvs proxier rules)"(?: ipFamily="(\w+)")?`)
+	roundEnds   = regexp.MustCompile(`"[Ss]yncProxyRules complete"(?: ipFamily="(\w+)")?`)
 )
 
 // configure translates a configuration to the flags of a release. It leaves out flags that the release does not have.
