@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,39 @@ func TestNew(t *testing.T) {
 		}
 		if err != nil || p.Name() != "kube-proxy-"+string(c.mode) {
 			t.Errorf("%s %s: %v, %v", c.mode, c.version, p, err)
+		}
+	}
+}
+
+// The lines are those that kube-proxy's sources log, with the flags that the mode gets.
+func TestRoundsOfEachMode(t *testing.T) {
+	for line, want := range map[string]string{
+		`] "Syncing ipvs proxier rules"`:                             "begins ",
+		`] "Syncing ipvs proxier rules" ipFamily="IPv6"`:             "begins IPv6",
+		`] "syncProxyRules complete" elapsed="1.2s"`:                 "ends ",
+		`] "syncProxyRules complete" ipFamily="IPv4" elapsed="1.2s"`: "ends IPv4",
+		`] "Syncing iptables rules" ipFamily="IPv4"`:                 "begins IPv4",
+		`] "Syncing nftables rules" ipFamily="IPv4"`:                 "begins IPv4",
+		`] "SyncProxyRules complete" ipFamily="IPv4" elapsed="1ms"`:  "ends IPv4",
+		`] "Adding new service" serviceName="default/kubernetes"`:    "",
+	} {
+		got := ""
+		r := IPVS.rounds()
+		for name, pattern := range map[string]*regexp.Regexp{"begins ": r.Begins, "ends ": r.Ends} {
+			if found := pattern.FindStringSubmatch(line); found != nil {
+				got += name + found[1]
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	if Userspace.rounds() != nil {
+		t.Error("the userspace mode has rounds")
+	}
+	for _, mode := range []Mode{IPTables, IPVS, NFTables} {
+		if logs := slices.Contains(mode.arguments(36), "--vmodule=proxier=4"); logs != (mode == IPVS) {
+			t.Errorf("%s: --vmodule %t", mode, logs)
 		}
 	}
 }
