@@ -43,6 +43,14 @@ func (c *Cell) alone() bool {
 	return own != nil && !own.Shared || notReadyExpected(c.expected)
 }
 
+// needsZones reports whether a scenario may refer to the zones of nodes. In most clusters of a few scenarios none does,
+// and a change of a Node makes every program converge once more.
+func (g *group) needsZones() bool {
+	return g.common || slices.ContainsFunc(g.cells, func(c *Cell) bool {
+		return slices.Contains(c.Scenario.Needs, spec.Topology)
+	})
+}
+
 // grouped groups cells by cluster. common are the cells of the default cluster, those with the most steps first, so
 // that no long scenario begins when the others have ended. Of the others, groups that share a cluster come first, then
 // cells that need their own.
@@ -113,9 +121,15 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 			r.leaving.Go(func() { r.retire(ctx, env, (*agent).kill) })
 		}
 		return
-	case err != nil:
+	case err == nil && g.needsZones():
+		err = env.giveZones(ctx)
+	}
+	if err != nil {
 		for _, c := range g.cells {
 			r.end(c, notBuilt(err))
+		}
+		if env != nil {
+			r.leaving.Go(func() { r.retire(ctx, env, (*agent).kill) })
 		}
 		return
 	}

@@ -30,6 +30,9 @@ func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.ClusterConfi
 		return err
 	}
 	defer func() { err = errors.Join(err, env.close(context.WithoutCancel(ctx))) }()
+	if err := env.giveZones(ctx); err != nil {
+		return err
+	}
 	if err := env.Store().Apply(objects...); err != nil {
 		return err
 	}

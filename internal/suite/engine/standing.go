@@ -33,6 +33,9 @@ func Stand(ctx context.Context, c *cluster.Cluster, o Options, p spec.Proxier) (
 		return nil, err
 	}
 	s := &Standing{env: env}
+	if err := env.giveZones(ctx); err != nil {
+		return s, err
+	}
 	return s, s.Settle(ctx)
 }
 
