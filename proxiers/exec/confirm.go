@@ -81,7 +81,7 @@ func (i *instance) late(revision uint64, err error) error {
 // confirmLife waits until every watch of the process has been sent the state, until a canary that is newer answers, and
 // for the end of the round that served it. If the process does not log its rounds, confirmLife waits for a second
 // canary, made when the first one has answered: only a later round can serve it, and a round begins when the one before
-// it has ended.
+// it has ended. It waits for a second canary, too, if one does not prove that the process has used every change.
 func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, since uint64,
 	floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -96,15 +96,19 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 	if err := i.watches.Sent(ctx, want.Revision); err != nil {
 		return fmt.Errorf("it does not read its watches: %w", err)
 	}
-	err := i.served(ctx, since, floor)
-	rounds := err == nil && p.tellsRounds()
-	if err == nil && !(rounds && i.inStep(want)) {
-		err = i.served(ctx, since, i.cluster.canaries.newest())
+	if err := i.served(ctx, since, floor); err != nil {
+		return err
 	}
-	if err == nil && rounds {
-		err = p.rounds.over(ctx)
+	logged := p.tellsRounds()
+	if !logged || !i.inStep(want) {
+		if err := i.served(ctx, since, i.cluster.canaries.newest()); err != nil {
+			return err
+		}
 	}
-	return err
+	if !logged {
+		return nil
+	}
+	return p.rounds.over(ctx)
 }
 
 // inStep reports whether one canary proves that the process has used every change since the newest confirmed state. A

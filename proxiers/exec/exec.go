@@ -8,8 +8,8 @@
 // answers a connection from the node, the program has therefore seen and programmed everything older.
 //
 // The same round of work may continue after that: kube-proxy removes conntrack entries and opens health check ports
-// after it has written its rules. That work is done when the next round begins. So a second canary, made
-// after the first one has answered, has to answer too, unless the program logs the end of each round. See canary.go, confirm.go
+// after it has written its rules. That work is done when the next round begins. So a second canary, made after the
+// first one has answered, has to answer too, unless the program logs the end of each round. See canary.go, confirm.go
 // and rounds.go.
 package exec
 

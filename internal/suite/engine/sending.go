@@ -32,9 +32,9 @@ func (p *prober) probeRow(ctx context.Context, row spec.Row, family lab.Family) 
 	return append(seen, more...), err
 }
 
-// turns groups rows. Those of one group must be probed one after another: they want an even spread from the same port of
-// a Service by way of the same node. Round robin serves all clients in turn, so of two that alternate each would always
-// reach the same endpoint.
+// turns groups rows. Those of one group must be probed one after another: they want an even spread from the same port
+// of a Service by way of the same node. Round robin serves all clients in turn, so of two that alternate each would
+// always reach the same endpoint.
 func turns(probes []*probed, proxiedBy func(spec.Row) string) [][]*probed {
 	type rotation struct {
 		node, proto string
