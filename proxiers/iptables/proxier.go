@@ -27,7 +27,7 @@ import (
 	"sync"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
-	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/nfquery"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
@@ -56,7 +56,7 @@ func definition(b Backend) kit.Definition {
 		},
 		New: func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site, b) },
 		Present: func(ns *netns.NS, f lab.Family) (bool, error) {
-			return nft.HasChain(ns, f, string(xtables.NAT), chainServices)
+			return nfquery.HasChain(ns, f, string(xtables.NAT), chainServices)
 		},
 	}
 	if b == Legacy {

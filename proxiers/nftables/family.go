@@ -4,11 +4,14 @@ package nftables
 
 import (
 	"context"
+	"net/netip"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nfquery"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab/netns"
@@ -88,6 +91,11 @@ func (f *family) programAll(ctx context.Context, state *model.State, r renderer)
 	return nil
 }
 
+// clients returns the clients in a set, and how long the kernel remembers each of them.
+func (f *family) clients(set string) (map[netip.Addr]time.Duration, error) {
+	return nfquery.Lifetimes(f.table.NS, f.settings.family, tableName, set)
+}
+
 // keepClients adds to a transaction the clients of endpoints whose sets come with another timeout. It counts, as for
 // all clients, from their last connection.
 func (f *family) keepClients(tx *knftables.Transaction, former []string, come []nft.Container) error {
@@ -103,7 +111,7 @@ func (f *family) keepClients(tx *knftables.Transaction, former []string, come []
 		if !ok || !had || set == c.Name {
 			continue
 		}
-		clients, err := f.table.Lifetimes(set)
+		clients, err := f.clients(set)
 		if err != nil {
 			return err
 		}

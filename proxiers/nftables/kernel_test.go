@@ -251,7 +251,7 @@ func TestClientsKeepTheirTime(t *testing.T) {
 			if step.timeout == 1800 {
 				in = start(t, node)
 			}
-			clients, err := in.families[0].table.Lifetimes(apply(in, step.timeout))
+			clients, err := in.families[0].clients(apply(in, step.timeout))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -48,6 +48,7 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nfquery"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -66,7 +67,7 @@ var definition = kit.Definition{
 	Probe: probe,
 	New:   func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return familyOf(site) },
 	Present: func(ns *netns.NS, f lab.Family) (bool, error) {
-		return nft.HasChain(ns, f, tableName, chainServices)
+		return nfquery.HasChain(ns, f, tableName, chainServices)
 	},
 }
 

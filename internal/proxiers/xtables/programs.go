@@ -17,7 +17,7 @@ import (
 	"github.com/viplab/viplab/internal/lab/iptablessave"
 	"github.com/viplab/viplab/internal/lab/program"
 	"github.com/viplab/viplab/internal/proxiers/kit"
-	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/nfquery"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
@@ -76,7 +76,7 @@ func (p *Programs) Save(ctx context.Context) (Tables, error) {
 // tables returns the names of the tables of the back end and family, and of others beside them.
 func (p *Programs) tables() ([]string, error) {
 	if p.backend == NFTables {
-		return nft.Tables(p.ns, p.family)
+		return nfquery.Tables(p.ns, p.family)
 	}
 	file := iptablessave.LegacyTables("ip")
 	if p.family == lab.V6 {

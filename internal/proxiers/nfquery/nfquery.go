@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+// Package nfquery asks the kernel what nf_tables holds, without a program.
+package nfquery
 
 import (
 	"encoding/binary"
@@ -12,7 +13,6 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/netfilter"
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
@@ -55,16 +55,12 @@ func Tables(ns *netns.NS, f lab.Family) ([]string, error) {
 }
 
 // Lifetimes returns the elements of a set of addresses, and how long each of them has left before it expires.
-func (t *Table) Lifetimes(set string) (map[netip.Addr]time.Duration, error) {
-	family := lab.V4
-	if t.family == knftables.IPv6Family {
-		family = lab.V6
-	}
-	replies, err := query(t.NS, family, unix.NFT_MSG_GETSETELEM, netlink.Dump,
-		netfilter.Attribute{Type: unix.NFTA_SET_ELEM_LIST_TABLE, Data: append([]byte(t.name), 0)},
+func Lifetimes(ns *netns.NS, f lab.Family, table, set string) (map[netip.Addr]time.Duration, error) {
+	replies, err := query(ns, f, unix.NFT_MSG_GETSETELEM, netlink.Dump,
+		netfilter.Attribute{Type: unix.NFTA_SET_ELEM_LIST_TABLE, Data: append([]byte(table), 0)},
 		netfilter.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: append([]byte(set), 0)})
 	if err != nil {
-		return nil, fmt.Errorf("%s: list set %s of table %s %s: %w", t.NS.Name(), set, t.family, t.name, err)
+		return nil, fmt.Errorf("%s: list set %s of table %s: %w", ns.Name(), set, table, err)
 	}
 	all := map[netip.Addr]time.Duration{}
 	for _, r := range replies {
@@ -88,7 +84,7 @@ func (t *Table) Lifetimes(set string) (map[netip.Addr]time.Duration, error) {
 				return err
 			})
 		}); err != nil {
-			return nil, fmt.Errorf("%s: list set %s: %w", t.NS.Name(), set, err)
+			return nil, fmt.Errorf("%s: list set %s of table %s: %w", ns.Name(), set, table, err)
 		}
 	}
 	return all, nil
