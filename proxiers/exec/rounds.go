@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"sync"
 )
 
 // Rounds recognizes the beginning and the end of a sync round in a program's log. Each pattern matches one line. The
-// text of its first group, if any, distinguishes concurrent rounds, such as those of two IP families.
+// text of its first group, if any, names one of several concurrent rounds, such as those of two IP families. Concurrent
+// rounds without a name are over when none of them runs.
 type Rounds struct {
 	// Begins matches the line that the program logs before it programs anything in a round. Ends matches the line that
 	// it logs when all of the round's work is done, even if it failed.
@@ -23,15 +23,15 @@ type Rounds struct {
 type rounds struct {
 	patterns Rounds
 
-	mu    sync.Mutex
-	line  []byte // the current, incomplete line
-	begun map[string]int
-	ended map[string]int
-	moved chan struct{} // closed and replaced whenever a round ends
+	mu      sync.Mutex
+	line    []byte // the current, incomplete line
+	running map[string]int
+	idle    map[string]int // how often the last running round has ended
+	moved   chan struct{}  // closed and replaced whenever a round ends
 }
 
 func newRounds(patterns Rounds) *rounds {
-	return &rounds{patterns: patterns, begun: map[string]int{}, ended: map[string]int{}, moved: make(chan struct{})}
+	return &rounds{patterns: patterns, running: map[string]int{}, idle: map[string]int{}, moved: make(chan struct{})}
 }
 
 // longestLine is the longest line that is matched, in bytes. The rest of a longer line is treated as another line.
@@ -55,10 +55,12 @@ func (r *rounds) Write(p []byte) (int, error) {
 
 func (r *rounds) take(line []byte) {
 	if which, yes := match(r.patterns.Begins, line); yes {
-		r.begun[which]++
+		r.running[which]++
 	}
-	if which, yes := match(r.patterns.Ends, line); yes {
-		r.ended[which]++
+	if which, yes := match(r.patterns.Ends, line); yes && r.running[which] > 0 {
+		if r.running[which]--; r.running[which] == 0 {
+			r.idle[which]++
+		}
 		close(r.moved)
 		r.moved = make(chan struct{})
 	}
@@ -77,26 +79,32 @@ func match(pattern *regexp.Regexp, line []byte) (which string, yes bool) {
 func (r *rounds) known() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.begun) > 0
+	return len(r.running) > 0
 }
 
 // over returns when every round that is running now has ended.
 func (r *rounds) over(ctx context.Context) error { return r.wait(ctx, r.now()) }
 
-// now returns how many rounds have begun.
+// now returns how often rounds have to become idle until every round that is running now has ended.
 func (r *rounds) now() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.begun)
+	until := map[string]int{}
+	for which, n := range r.running {
+		if n > 0 {
+			until[which] = r.idle[which] + 1
+		}
+	}
+	return until
 }
 
-// wait returns when that many rounds have ended.
+// wait returns when rounds have become idle that often.
 func (r *rounds) wait(ctx context.Context, until map[string]int) error {
 	for {
 		r.mu.Lock()
 		over := true
 		for which, n := range until {
-			over = over && r.ended[which] >= n
+			over = over && r.idle[which] >= n
 		}
 		moved := r.moved
 		r.mu.Unlock()

@@ -67,6 +67,23 @@ func TestARoundIsWaitedForAndNoLaterOne(t *testing.T) {
 	}
 }
 
+// Two families may run rounds at the same time and name neither. The first may begin and end another one meanwhile.
+func TestConcurrentRoundsWithoutNames(t *testing.T) {
+	r := newRounds(*logged)
+	fmt.Fprint(r, "round begins\nround begins\n")
+	now := r.now()
+	fmt.Fprint(r, "round ends\nround begins\nround ends\n")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r.wait(ended, now) == nil {
+		t.Error("one of the two rounds is still running")
+	}
+	fmt.Fprintln(r, "round ends")
+	if err := r.wait(within(t, patience), now); err != nil {
+		t.Error(err)
+	}
+}
+
 // A program that logs its rounds has obeyed at the end of the round that served the canary: nothing of that round is
 // left to be done, and no second canary is made.
 func TestAProgramThatLogsItsRounds(t *testing.T) {

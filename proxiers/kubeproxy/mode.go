@@ -68,7 +68,7 @@ func (m Mode) gates(minor int) []string {
 // rounds returns the log lines of a round (syncProxyRules in pkg/proxy/{iptables,ipvs,nftables}/proxier.go, v1.25 to
 // v1.36), of verbosity 2 or, in the ipvs mode, 3 and 4. A round begins before kube-proxy programs anything. It ends
 // when rules are written, health check ports are open and stale flows are removed. The families sync concurrently;
-// since v1.31 each line names its family. The userspace mode has no rounds, so rounds returns nil for it.
+// since v1.31 each line names its family. The userspace mode does not log when a round begins, so rounds returns nil.
 func (m Mode) rounds() *blackbox.Rounds {
 	if m == Userspace {
 		return nil
