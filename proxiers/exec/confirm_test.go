@@ -58,8 +58,8 @@ func (w *world) serve(g *generation) {
 	for _, to := range g.targets {
 		family := map[lab.Family]string{lab.V4: "ip", lab.V6: "ip6"}[lab.FamilyOf(to.Addr())]
 		server := netip.AddrPortFrom(n1.Addr(lab.FamilyOf(to.Addr())), canaryPort)
-		rules += fmt.Sprintf("add rule inet hand out %s daddr %s tcp dport %d dnat %s to %s\n", family, to.Addr(), to.Port(),
-			family, server)
+		rules += fmt.Sprintf("add rule inet hand out %s daddr %s tcp dport %d dnat %s to %s\n",
+			family, to.Addr(), to.Port(), family, server)
 	}
 	cmd := osexec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)
