@@ -121,8 +121,13 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 			r.leaving.Go(func() { r.retire(ctx, env, (*agent).kill) })
 		}
 		return
-	case err == nil && g.needsZones():
-		err = env.giveZones(ctx)
+	case err == nil:
+		if first := g.cells[0]; first.alone() && notReadyExpected(first.expected) {
+			env.applyLimit = min(env.applyLimit, machine.Limit(knownLimit))
+		}
+		if g.needsZones() {
+			err = env.giveZones(ctx)
+		}
 	}
 	if err != nil {
 		for _, c := range g.cells {
@@ -132,9 +137,6 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 			r.leaving.Go(func() { r.retire(ctx, env, (*agent).kill) })
 		}
 		return
-	}
-	if first := g.cells[0]; first.alone() && notReadyExpected(first.expected) {
-		env.applyLimit = min(env.applyLimit, machine.Limit(knownLimit))
 	}
 	keep := r.options.Keep && g.common
 	var mu sync.Mutex
