@@ -79,7 +79,7 @@ func runChild() int {
 				return 8
 			}
 		}
-		if !strings.Contains(manner, "endless") {
+		if !poison || !strings.Contains(manner, "endless") {
 			fmt.Println("round ends")
 		}
 		last = rules

@@ -112,9 +112,11 @@ func TestAProgramThatLogsItsRounds(t *testing.T) {
 func TestAProgramWhoseRoundDoesNotEnd(t *testing.T) {
 	w := newWorld(t)
 	i := w.place("n1", Command{Name: "mine", Argv: child("endless"), Rounds: logged})
+	must(t, w.apply(within(t, patience), i))
+	must(t, w.Store().Apply(service("poison")))
 	ctx, cancel := context.WithTimeout(t.Context(), patience/10)
 	defer cancel()
-	wantError(t, w.apply(ctx, i), "never became ready", "the end of a round")
+	wantError(t, w.apply(ctx, i), "does not obey", "the end of a round")
 	must(t, i.Stop(within(t, patience)))
 }
 
