@@ -77,7 +77,7 @@ func (m Mode) rounds() *blackbox.Rounds {
 }
 
 var (
-	roundBegins = regexp.MustCompile(`"Syncing (?:(?:iptables|nftables) rules|ipvs proxier rules)"(?: ipFamily="(\w+)")?`)
+	roundBegins = regexp.MustCompile(`"Syncing (?:iptables|ipvs proxier|nftables) rules"(?: ipFamily="(\w+)")?`)
 	roundEnds   = regexp.MustCompile(`"[Ss]yncProxyRules complete"(?: ipFamily="(\w+)")?`)
 )
 

@@ -59,8 +59,8 @@ func TestRowsWithEvenTakeTurns(t *testing.T) {
 	probes := []*probed{
 		probe(even, "a/n1", lab.V4), probe(spec.Row{To: web}, "b/n1", lab.V4), probe(even, "c/n1", lab.V4),
 		probe(even, "d/n2", lab.V4), probe(even, "e/n1", lab.V6), probe(udp, "f/n1", lab.V4),
-		probe(port, "g/n1", lab.V4), probe(onN1, "h/n1", lab.V4), probe(onN1, "i/n2", lab.V4), probe(atN2, "j/n1", lab.V4),
-		probe(even, "k/n1", lab.V4),
+		probe(port, "g/n1", lab.V4), probe(onN1, "h/n1", lab.V4), probe(onN1, "i/n2", lab.V4),
+		probe(atN2, "j/n1", lab.V4), probe(even, "k/n1", lab.V4),
 	}
 	var got []string
 	for _, turn := range turns(probes, func(r spec.Row) string {

@@ -225,7 +225,8 @@ func TestEncodeDecode(t *testing.T) {
 		in = append(in, decodeFile(t, file)...)
 	}
 	in = append(in, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{NodeName: "n1"}})
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
+			Spec: corev1.PodSpec{NodeName: "n1"}})
 	for _, o := range in {
 		store.ResourceOf(o).SetTypeMeta(o)
 	}
