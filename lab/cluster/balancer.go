@@ -4,7 +4,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -28,27 +30,54 @@ var balancerRanges = []netip.Prefix{
 // the Service get it, and with session affinity only the first of the nodes.
 func BalanceLoads() Option { return func(s *settings) { s.balance = true } }
 
+// WaitBalancer waits until the client and the router send to the nodes what the load balancers' addresses of a revision
+// get. It returns an error if a route cannot be made. Without BalanceLoads it returns at once.
+func (c *Cluster) WaitBalancer(ctx context.Context, revision uint64) error {
+	if !c.balances {
+		return nil
+	}
+	return c.wait(ctx, func() (string, error) {
+		if c.routed < revision {
+			return "a load balancer's routes are not made", nil
+		}
+		return "", c.unrouted
+	})
+}
+
 // balance keeps the routes to load balancers' addresses up to date until the context ends.
 func (c *Cluster) balance(ctx context.Context) {
 	has := map[netip.Addr][]string{}
 	for ctx.Err() == nil {
 		s := c.store.Snapshot()
-		want := c.balanced(s)
-		for a := range has {
-			if len(want[a]) == 0 && c.route(a, nil) == nil {
-				delete(has, a)
-			}
-		}
-		for a, nodes := range want {
-			if !slices.Equal(has[a], nodes) && c.route(a, nodes) == nil { // else it is tried again
-				has[a] = nodes
-			}
-		}
+		err := c.reroute(has, c.balanced(s))
+		c.mu.Lock()
+		c.routed, c.unrouted = s.Revision, err
+		c.wakeLocked()
+		c.mu.Unlock()
 		select {
 		case <-ctx.Done():
 		case <-c.store.Changed(s.Revision):
 		}
 	}
+}
+
+// reroute changes the routes to load balancers' addresses from those that the client and the router have to those that
+// they want. What fails is tried again after the next change of the store.
+func (c *Cluster) reroute(has, want map[netip.Addr][]string) error {
+	all := maps.Clone(has)
+	maps.Copy(all, want)
+	var errs []error
+	for a := range all {
+		if slices.Equal(has[a], want[a]) {
+			continue
+		}
+		if err := c.route(a, want[a]); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		has[a] = want[a]
+	}
+	return errors.Join(errs...)
 }
 
 // balanced returns the nodes that shall get the traffic of each load balancer's address.

@@ -5,6 +5,7 @@ package cluster
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,14 @@ func TestBalanceLoads(t *testing.T) {
 	if got := c.balanced(c.Store().Snapshot())[ip]; !slices.Equal(got, []string{"n2"}) {
 		t.Errorf("the traffic goes to %v, want the node with a pod", got)
 	}
+	if err := c.WaitBalancer(t.Context(), c.Store().Snapshot().Revision); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []*lab.Host{c.Lab().Client(), c.Lab().Router()} {
+		if routes, err := h.Netlink().RouteGet(ip.AsSlice()); err != nil || !routes[0].Gw.Equal(c.Lab().Node("n2").Addr(lab.V4).AsSlice()) {
+			t.Errorf("%s: %v, %v, want the node with a pod", h.Name(), routes, err)
+		}
+	}
 	// An address that no Service has, so that only the test changes its route.
 	free, n2 := netip.MustParseAddr("203.0.113.77"), c.Lab().Node("n2").Addr(lab.V4)
 	for _, h := range []*lab.Host{c.Lab().Client(), c.Lab().Router()} {
@@ -67,5 +76,36 @@ func TestBalanceLoads(t *testing.T) {
 				t.Errorf("%s: with %v: %v, %v", h.Name(), nodes, routes, err)
 			}
 		}
+	}
+}
+
+// A route that cannot be made is no success.
+func TestBalancerWithoutRoutes(t *testing.T) {
+	c, err := New(t.Context(), lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}}}, BalanceLoads())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	client := c.Lab().Client().Netlink()
+	to, err := client.RouteGet(c.Lab().Node("n1").Addr(lab.V4).AsSlice())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := client.LinkByIndex(to[0].LinkIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.LinkSetDown(link); err != nil {
+		t.Fatal(err)
+	}
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
+	}}
+	if err := c.Store().Apply(svc); err != nil {
+		t.Fatal(err)
+	}
+	err = c.WaitBalancer(t.Context(), c.Store().Snapshot().Revision)
+	if err == nil || !strings.Contains(err.Error(), "client: ") {
+		t.Errorf("%v, want that the client has no route", err)
 	}
 }

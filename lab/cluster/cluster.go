@@ -40,6 +40,10 @@ type Cluster struct {
 	running map[store.Key]*workload
 	failed  map[store.Key]error
 	changed chan struct{}
+
+	balances bool   // Services get addresses of a load balancer
+	routed   uint64 // the newest revision for which the load balancer has made routes
+	unrouted error  // why it could not make all of them
 }
 
 // settings are what Options change.
@@ -74,7 +78,7 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 		config.LoadBalancers = balancerRanges
 	}
 	c := &Cluster{
-		lab: l, store: store.New(config),
+		lab: l, store: store.New(config), balances: s.balance,
 		done: make(chan struct{}), again: make(chan struct{}, 1), changed: make(chan struct{}),
 		running: map[store.Key]*workload{}, failed: map[store.Key]error{}, servers: map[store.Key]*traffic.Server{},
 	}
@@ -182,10 +186,15 @@ func (c *Cluster) Containers() *kubelet.Kubelet { return c.programs }
 
 // WaitPods waits until all pods of a namespace that should run do, and no others.
 func (c *Cluster) WaitPods(ctx context.Context, namespace string) error {
+	return c.wait(ctx, func() (string, error) { return c.pendingLocked(namespace) })
+}
+
+// wait returns when nothing is pending. It asks again after each change of the cluster.
+func (c *Cluster) wait(ctx context.Context, pendingLocked func() (string, error)) error {
 	for {
 		c.mu.Lock()
 		changed := c.changed
-		pending, err := c.pendingLocked(namespace)
+		pending, err := pendingLocked()
 		c.mu.Unlock()
 		if err != nil {
 			return err

@@ -49,11 +49,16 @@ func (s *Standing) Close(ctx context.Context) error {
 // Cluster returns the cluster.
 func (s *Standing) Cluster() *cluster.Cluster { return s.env.Cluster }
 
-// Settle waits until the programs have programmed the present state of the cluster.
+// Settle waits until the programs have programmed the present state of the cluster, and the load balancer has made its
+// routes.
 func (s *Standing) Settle(ctx context.Context) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.env.settle(ctx, s.env.Store().Snapshot().Revision)
+	revision := s.env.Store().Snapshot().Revision
+	if err := s.env.WaitBalancer(ctx, revision); err != nil {
+		return err
+	}
+	return s.env.settle(ctx, revision)
 }
 
 // Programs returns the names of the proxier and of the enforcer, which is empty if there is none.
