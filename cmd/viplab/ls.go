@@ -101,8 +101,9 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Describe a lab: its machines, and whether its programs have converged",
-		Long: `status describes a lab and ends with exit code 1 if a program on a node could not program the cluster's
-present state.`,
+		Long: `status waits until the programs on the nodes have programmed the cluster's present state, and describes the
+lab. It ends with exit code 1 if a program could not, or does not within seconds. So it is what a script runs between
+a change and the requests that shall see it: an address in the status of a Service says nothing about the nodes.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := output.check(); err != nil {
@@ -112,9 +113,13 @@ present state.`,
 			if err != nil {
 				return err
 			}
+			late := ask(cmd.Context(), l, live.Settle, live.SettleArgs{}, nil)
 			r, err := reportOf(cmd.Context(), l)
 			if err != nil {
 				return err
+			}
+			if late != nil && len(r.Failures) == 0 {
+				r.Failures = []string{late.Error()}
 			}
 			if output.format == "" {
 				return printStatus(cmd.OutOrStdout(), r, l)

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,6 +127,7 @@ func (p *newcomer) walk(proxier string) {
 		p.says("expose deployment webapp --name balanced --type LoadBalancer --port 80")
 		p.says("wait --for=" + address + " service/balanced --timeout=5m")
 		balanced = "http://" + p.says("get service balanced --output "+address)
+		succeeds(p.T, "status", "--lab", p.lab) // the address says nothing about the nodes' rules
 		p.curl(balanced, "webapp-")
 	})
 	old := strings.Fields(p.says("get pods --selector app=webapp --output name"))
@@ -142,6 +144,29 @@ func (p *newcomer) walk(proxier string) {
 	p.curl("http://"+node+":31380", "webapp-")
 	p.step("down", func() { succeeds(p.T, "down", p.lab) })
 	nothingLeft(p.T)
+}
+
+// kubectl ends before the nodes' rules are changed: the program pauses after the change before. status waits for them.
+func TestStatusWaits(t *testing.T) {
+	if noKubectl != nil {
+		t.Fatal(noKubectl)
+	}
+	withLab(t, "--nodes", "1", "-f", write(t, "web.yaml", webLab))
+	p := &newcomer{t, "looked-into"}
+	for port := 31000; port < 31020; port += 2 {
+		var both strings.Builder
+		for p := port; p < port+2; p++ {
+			fmt.Fprintf(&both, `---
+apiVersion: v1
+kind: Service
+metadata: {name: web%[1]d}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, nodePort: %[1]d}]}
+`, p)
+		}
+		p.says("create -f " + write(t, "both.yaml", both.String()))
+		succeeds(t, "status")
+		p.curl(fmt.Sprint("http://192.168.7.11:", port+1), "web-")
+	}
 }
 
 // apply applies the manifests, one after the other.
