@@ -64,8 +64,17 @@ func configuredLiberal() spec.Scenario {
 		ID: "ct-be-liberal-configured", Cluster: Configured(),
 		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT, spec.ConntrackSettings}, Given: NearAndFar(),
 		Steps: []spec.Step{{Check: behindEachService(wantDelivered)},
-			{Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid}},
+			{Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid},
+			{Name: "connection tracking takes no segment for INVALID", Check: tracksLiberally}},
 	}
+}
+
+// tracksLiberally looks at the sysctl on n1. IPVS delivers segments that connection tracking takes for INVALID, too.
+func tracksLiberally(_ context.Context, w spec.World) error {
+	for _, s := range spec.Must(spec.Must(w.Host("n1")).NS.DifferingSettings(liberalTracking)) {
+		return fmt.Errorf("n1: %s is not %s", s.Key, s.Value)
+	}
+	return nil
 }
 
 // wantDelivered wants the client to get the segment.

@@ -178,6 +178,15 @@ func (c *affinityCrowd) send(ctx context.Context, f lab.Family, to spec.Target, 
 	return c.sendFrom(ctx, "client", f, to, first, last)
 }
 
+// sendAfterStranger makes all members send who have come before, to this target or another one. A stranger comes first.
+// A proxier that takes turns would otherwise give each member the pod that it had, whether it remembers it or not.
+func (c *affinityCrowd) sendAfterStranger(ctx context.Context, f lab.Family, to spec.Target) ([]string, error) {
+	if _, err := c.send(ctx, f, to, members+1, members+1); err != nil {
+		return nil, err
+	}
+	return c.send(ctx, f, to, 1, members)
+}
+
 // sendFrom is send, with another host that sends.
 func (c *affinityCrowd) sendFrom(ctx context.Context, host string, f lab.Family, to spec.Target,
 	first, last int) ([]string, error) {
