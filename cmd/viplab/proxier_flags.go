@@ -51,7 +51,7 @@ func (f *proxierFlags) addProxier(cmd *cobra.Command, defaults ...string) {
 	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
 	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; "+
 		"its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR "+
-		".StateDir")
+		".StateDir, and settings such as .MasqueradeAll (docs/outside.md)")
 	flags.StringVar(&f.name, "name", "", "name of the command of --exec in reports (default: the name of its program)")
 	flags.StringVar(&f.execVersion, "exec-version", "", "version of the command of --exec, for reports")
 	flags.StringVar(&f.features, "features", "",

@@ -20,7 +20,6 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,8 +36,8 @@ type Command struct {
 	Argv []string
 	// Features are the features that the program claims to have.
 	Features spec.FeatureSet
-	// Configure returns further arguments for a configuration; they are templates too. Nil means that the program
-	// cannot be configured: scenarios that need a configuration are skipped.
+	// Configure returns further arguments for a configuration; they are templates too. Nil means that Argv says it all:
+	// a scenario with a setting that no word mentions does not run.
 	Configure func(spec.ProxyConfig) []string
 	// Unconfirmed is for programs that serve no Services, so that canaries cannot show progress. Apply returns at once,
 	// and the caller must probe for convergence.
@@ -125,16 +124,20 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 // templates returns the arguments for a configuration.
 func (p *proxier) templates(config spec.ProxyConfig) (words, error) {
 	argv := p.command.Argv
-	switch {
-	case p.command.Configure != nil:
-		argv = append(argv[:len(argv):len(argv)], p.command.Configure(config)...)
-	case !reflect.ValueOf(config).IsZero():
+	if p.command.Configure != nil {
+		return parseWords(append(argv[:len(argv):len(argv)], p.command.Configure(config)...))
+	}
+	all, err := parseWords(argv)
+	if err != nil {
+		return nil, err
+	}
+	if untold := all.unmentioned(config); len(untold) > 0 {
 		return nil, &spec.UnusableError{
-			Missing: "a way to tell it its configuration",
-			Cure:    "a command line says nothing about masquerade-all, NodePort addresses, conntrack settings and so on",
+			Missing: "a way to tell it " + strings.Join(untold, ", "),
+			Cure:    fmt.Sprintf("mention {{.%s}} in a word of the command, as docs/outside.md shows", untold[0]),
 		}
 	}
-	return parseWords(argv)
+	return all, nil
 }
 
 func (i *instance) kubeconfig() string { return filepath.Join(i.node.StateDir, "kubeconfig") }

@@ -216,9 +216,11 @@ func TestAConfigurationThatCannotBeTold(t *testing.T) {
 	node := w.node("n1")
 	node.Config.MasqueradeAll = true
 	var unusable *spec.UnusableError
-	if _, err := p.Start(t.Context(), node); !errors.As(err, &unusable) {
+	_, err = p.Start(t.Context(), node)
+	if !errors.As(err, &unusable) {
 		t.Errorf("start: %v", err)
 	}
+	wantError(t, err, "a way to tell it MasqueradeAll", "mention {{.MasqueradeAll}}")
 }
 
 // What a program does to /run stays its own.

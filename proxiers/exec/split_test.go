@@ -3,9 +3,14 @@
 package exec
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 func TestSplit(t *testing.T) {
@@ -54,5 +59,30 @@ func TestNew(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%q: %v, want %q", c.command.Argv, err, c.want)
 		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	all, err := parseWords([]string{"p", "", "{{if .MasqueradeAll}}--masquerade-all{{end}}", "--metrics={{.MetricsAddress}}",
+		"{{with .NodePortAddresses}}--addresses={{.}}{{end}}", "--idle={{.Conntrack.TCPEstablished}}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := spec.ProxyConfig{MasqueradeAll: true, MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"),
+		NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.0.0.0/8")},
+		Conntrack:         spec.ConntrackConfig{TCPEstablished: time.Hour}}
+	families := []lab.Family{lab.V4, lab.V6}
+	for want, config := range map[string]spec.ProxyConfig{
+		"p||--metrics=|--idle=0s": {},
+		"p||--masquerade-all|--metrics=127.0.0.1:9|--addresses=10.0.0.0/8,fd00::/64|--idle=1h0m0s": config,
+	} {
+		got, err := all.fill(Values{}.with(config, families))
+		if err != nil || strings.Join(got, "|") != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	config.SyncPeriod, config.MasqueradeBit = time.Second, 5
+	if got := all.unmentioned(config); !slices.Equal(got, []string{"MasqueradeBit", "SyncPeriod"}) {
+		t.Errorf("unmentioned: %v", got)
 	}
 }

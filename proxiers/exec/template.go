@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"text/template"
 
@@ -26,6 +27,11 @@ type Values struct {
 	ClusterCIDR string // the pod ranges of all nodes
 	ServiceCIDR string // the ranges of ClusterIPs
 	StateDir    string // a writable folder of the node's own, empty at the start
+
+	// ProxyConfig are the settings of the cluster that a scenario needs. Most clusters have none: the value is zero.
+	spec.ProxyConfig
+	NodePortAddresses string // instead of that of ProxyConfig
+	MetricsAddress    string // the same; empty if it is not valid
 }
 
 func valuesOf(node spec.Node, kubeconfig string) Values {
@@ -33,13 +39,23 @@ func valuesOf(node spec.Node, kubeconfig string) Values {
 	for _, f := range node.Families {
 		ips = append(ips, node.Host.Addr(f).String())
 	}
-	return Values{
+	v := Values{
 		Kubeconfig: kubeconfig, NodeName: node.Name, NodeIP: ips[0], NodeIPs: strings.Join(ips, ","),
 		PodCIDR:     joinRanges(node.PodCIDRs, node.Families),
 		ClusterCIDR: joinRanges(node.ClusterCIDRs, node.Families),
 		ServiceCIDR: joinRanges(node.ServiceCIDRs, node.Families),
 		StateDir:    node.StateDir,
 	}
+	return v.with(node.Config, node.Families)
+}
+
+// with returns the values with settings.
+func (v Values) with(c spec.ProxyConfig, families []lab.Family) Values {
+	v.ProxyConfig, v.NodePortAddresses = c, joinRanges(c.NodePortAddresses, families)
+	if c.MetricsAddress.IsValid() {
+		v.MetricsAddress = c.MetricsAddress.String()
+	}
+	return v
 }
 
 // joinRanges joins ranges in the order of the families.
@@ -72,16 +88,33 @@ func parseWords(argv []string) (words, error) {
 	return out, nil
 }
 
-// fill executes the templates.
+// unmentioned returns the names of the settings that differ from their default and that no word mentions.
+func (w words) unmentioned(config spec.ProxyConfig) []string {
+	var text strings.Builder
+	for _, t := range w {
+		text.WriteString(t.Root.String())
+	}
+	var out []string
+	for field, value := range reflect.ValueOf(config).Fields() {
+		if !value.IsZero() && !strings.Contains(text.String(), "."+field.Name) {
+			out = append(out, field.Name)
+		}
+	}
+	return out
+}
+
+// fill executes the templates. It leaves out words that become empty.
 func (w words) fill(v Values) ([]string, error) {
 	var out []string
 	for _, t := range w {
 		var b strings.Builder
 		if err := t.Execute(&b, v); err != nil {
 			return nil, fmt.Errorf("%w (there are Kubeconfig, NodeName, NodeIP, NodeIPs, PodCIDR, ClusterCIDR, "+
-				"ServiceCIDR and StateDir)", err)
+				"ServiceCIDR and StateDir, and the settings of spec.ProxyConfig)", err)
 		}
-		out = append(out, b.String())
+		if b.Len() > 0 || t.Root.String() == "" {
+			out = append(out, b.String())
+		}
 	}
 	return out, nil
 }

@@ -101,6 +101,7 @@ func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall, spec.DropInvalid, spec.VirtualIP,
-		spec.Relays, spec.ServiceProxyName, spec.ConntrackTimeouts, spec.Cleanup,
+		spec.Relays, spec.ServiceProxyName, spec.ConntrackTimeouts, spec.NodePortAddresses, spec.MasqueradeAll,
+		spec.Cleanup,
 	)
 }

@@ -12,7 +12,9 @@ import (
 func etpLocalMasqueradeAll() spec.Scenario {
 	return spec.Scenario{
 		ID: "etp-local-masquerade-all", Cluster: Configured(),
-		Needs: []spec.Feature{spec.ClusterIP, spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+		Needs: []spec.Feature{
+			spec.ClusterIP, spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.SourceAddress, spec.MasqueradeAll,
+		},
 		Given: []store.Object{Pod("c1", "n1"), Backend("b1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{{
 			Do: IngressViaN1("web", "203.0.113.130", "2001:db8:113::130"),

@@ -213,7 +213,8 @@ const busyPort = 30031
 
 func listenScope() spec.Scenario {
 	return spec.Scenario{
-		ID: "hc-listen-scope", NodePorts: []uint16{busyPort}, Cluster: OnPrimaryAddresses(), Needs: needs,
+		ID: "hc-listen-scope", NodePorts: []uint16{busyPort}, Cluster: OnPrimaryAddresses(),
+		Needs: append([]spec.Feature{spec.NodePortAddresses}, needs...),
 		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "limited to the primary address", Check: func(ctx context.Context, w spec.World) error {

@@ -175,7 +175,8 @@ func edges() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "clusterip-masquerade-all", Cluster: Configured(), Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-masquerade-all", Cluster: Configured(),
+			Needs: []spec.Feature{spec.ClusterIP, spec.MasqueradeAll},
 			Given: NearAndFar(),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("near", 80), Servers: []string{"b1"}, SeenAs: spec.NodeAddr("n1")},

@@ -97,7 +97,8 @@ func changes() []spec.Scenario {
 		onPrimary(),
 		secondUplink(),
 		{
-			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(), Needs: []spec.Feature{spec.NodePort},
+			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(),
+			Needs: []spec.Feature{spec.NodePort, spec.NodePortAddresses},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},

@@ -14,7 +14,7 @@ func lateListedAddress() spec.Scenario {
 	const nodePort = 30008
 	return spec.Scenario{
 		ID: "nodeport-late-listed-address", NodePorts: []uint16{nodePort}, Cluster: OnPrimaryAddresses(),
-		Needs: []spec.Feature{spec.NodePort},
+		Needs: []spec.Feature{spec.NodePort, spec.NodePortAddresses},
 		Given: []store.Object{Backend("a2", "n2"), nodeportAt("web", nodePort)},
 		Steps: []spec.Step{{
 			Do: []spec.Action{

@@ -116,7 +116,7 @@ func listeners() []spec.Scenario {
 		},
 		{
 			ID: "pb-listener-gets-port-back", NodePorts: []uint16{30049}, Cluster: OnPrimaryAddresses(),
-			Needs: []spec.Feature{spec.NodePort, spec.InKernel},
+			Needs: []spec.Feature{spec.NodePort, spec.NodePortAddresses, spec.InKernel},
 			Given: []store.Object{Backend("a2", "n2"), nodeportAt("web", 30049)},
 			Steps: []spec.Step{
 				{Name: "a process and a Service", Do: []spec.Action{Serve("n1", "tcp", 30049), Serve("n1", "udp", 30049)},

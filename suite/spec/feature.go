@@ -66,6 +66,8 @@ const (
 	NodePortAnyLocalAddress Feature = "nodeport-any-local-address"
 	// PrimaryNodePorts: an administrator can limit NodePorts to the primary addresses of each node.
 	PrimaryNodePorts Feature = "primary-nodeports"
+	// NodePortAddresses: an administrator can limit NodePorts to some of a node's addresses.
+	NodePortAddresses Feature = "nodeport-addresses"
 	// NodePortLocalhost: NodePorts answer on 127.0.0.1.
 	NodePortLocalhost Feature = "nodeport-localhost"
 	// OpensFirewall: the proxier's own traffic passes a FORWARD chain whose policy is DROP, and its health-check ports
@@ -86,6 +88,8 @@ const (
 	// ConntrackSettings: the proxier also sets how long the node remembers UDP flows, and whether segments outside of the
 	// window are valid.
 	ConntrackSettings Feature = "conntrack-settings"
+	// MasqueradeAll: an administrator can have all Service traffic come from the node.
+	MasqueradeAll Feature = "masquerade-all"
 	// MasqueradeBit: an administrator can choose the bit of the packet mark that requests masquerading.
 	MasqueradeBit Feature = "masquerade-bit"
 	// Metrics: the proxier serves Prometheus metrics and the name of its mode at an address that an administrator chooses.
@@ -167,6 +171,8 @@ var options = map[Feature]string{
 	ConntrackTimeouts:       proxyConfig,
 	ConntrackSettings:       proxyConfig,
 	PrimaryNodePorts:        proxyConfig,
+	NodePortAddresses:       proxyConfig,
+	MasqueradeAll:           proxyConfig,
 	MasqueradeBit:           proxyConfig,
 	Metrics:                 proxyConfig,
 	SelfHealing:             proxyConfig,
@@ -224,7 +230,7 @@ func KindOf(needs []Feature) (Kind, []string) {
 func Core() FeatureSet {
 	return Features(promises...).With(
 		SourceRanges, Topology, NodeHints, ServiceProxyName, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody,
-		ConntrackTimeouts, ConntrackSettings, PrimaryNodePorts, Cleanup,
+		ConntrackTimeouts, ConntrackSettings, PrimaryNodePorts, NodePortAddresses, MasqueradeAll, Cleanup,
 	)
 }
 

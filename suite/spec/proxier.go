@@ -125,13 +125,15 @@ func NodeOf(l *lab.Lab, n *lab.Node, state *store.Store) Node {
 
 // ProxyConfig holds the settings that change what a proxier promises. The zero value is the default of Kubernetes.
 type ProxyConfig struct {
-	// MasqueradeAll rewrites the source of all Service traffic, not only where the return path requires it.
+	// MasqueradeAll rewrites the source of all Service traffic, not only where the return path requires it
+	// (MasqueradeAll).
 	MasqueradeAll bool
-	// NodePortAddresses limits NodePorts to local addresses inside these ranges. Empty means all local addresses.
+	// NodePortAddresses limits NodePorts to local addresses inside these ranges (NodePortAddresses). Empty means all
+	// local addresses.
 	NodePortAddresses []netip.Prefix
 	// NodePortsOnPrimary limits NodePorts to the node's primary addresses (PrimaryNodePorts).
 	NodePortsOnPrimary bool
-	// NoExternalIPs makes the proxier ignore spec.externalIPs.
+	// NoExternalIPs makes the proxier ignore spec.externalIPs (ExternalIPsGate).
 	NoExternalIPs bool
 	// NoLocalhostNodePorts turns 127.0.0.1:nodePort off in a proxier that would serve it.
 	NoLocalhostNodePorts bool
@@ -145,11 +147,32 @@ type ProxyConfig struct {
 	MasqueradeBit int
 	// MetricsAddress is where the proxier serves its metrics (Metrics). Not valid means the proxier's default.
 	MetricsAddress netip.AddrPort
-	// Conntrack are settings of connection tracking.
+	// Conntrack are settings of connection tracking (ConntrackTimeouts for TCP, ConntrackSettings for the others).
 	Conntrack ConntrackConfig
 	// SyncPeriod is how often the proxier checks what it has programmed. A proxier that has had changes to program for
 	// twice as long is not healthy. Zero means 30 s.
 	SyncPeriod time.Duration
+}
+
+// For returns the settings that a program with some features can be told. Those of an option that it lacks are zero.
+func (c ProxyConfig) For(offered FeatureSet) ProxyConfig {
+	for option, forget := range map[Feature]func(){
+		MasqueradeAll:     func() { c.MasqueradeAll = false },
+		NodePortAddresses: func() { c.NodePortAddresses = nil },
+		PrimaryNodePorts:  func() { c.NodePortsOnPrimary = false },
+		ExternalIPsGate:   func() { c.NoExternalIPs = false },
+		MasqueradeBit:     func() { c.MasqueradeBit = 0 },
+		Metrics:           func() { c.MetricsAddress = netip.AddrPort{} },
+		ConntrackTimeouts: func() { c.Conntrack.TCPEstablished, c.Conntrack.TCPCloseWait = 0, 0 },
+		ConntrackSettings: func() {
+			c.Conntrack.UDP, c.Conntrack.UDPStream, c.Conntrack.TCPBeLiberal = 0, 0, false
+		},
+	} {
+		if !offered[option] {
+			forget()
+		}
+	}
+	return c
 }
 
 // MasqueradeMark returns the packet mark that requests masquerading.

@@ -151,7 +151,8 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 		return nil, &spec.HarnessError{Err: err}
 	}
 	node := spec.NodeOf(e.Lab(), n, e.Store())
-	node.StateDir, node.Config, node.EndpointsGate, node.Log = state, e.own.Proxy, gate, f.log.With("node", n.Name())
+	node.StateDir, node.Config = state, e.own.Proxy.For(program.Features())
+	node.EndpointsGate, node.Log = gate, f.log.With("node", n.Name())
 	return startAgent(context.WithoutCancel(ctx), f.role, program, node)
 }
 

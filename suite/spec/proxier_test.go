@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A program is told no setting of an option that it lacks.
+func TestSettingsOfOptions(t *testing.T) {
+	all := ProxyConfig{
+		MasqueradeAll: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, NodePortsOnPrimary: true,
+		NoExternalIPs: true, NoLocalhostNodePorts: true, IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
+		MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"), SyncPeriod: time.Second,
+		Conntrack: ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1, UDP: 1, UDPStream: 1, TCPBeLiberal: true},
+	}
+	for field, value := range reflect.ValueOf(all).Fields() {
+		if value.IsZero() {
+			t.Errorf("the test has no value for %s", field.Name)
+		}
+	}
+	for _, c := range []struct {
+		offered FeatureSet
+		want    []string // fields that are not zero
+	}{
+		{Features(), []string{"NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "SyncPeriod"}},
+		{Features(MasqueradeAll, Metrics), []string{"MasqueradeAll", "NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP",
+			"MetricsAddress", "SyncPeriod"}},
+		{Features(NodePortAddresses, PrimaryNodePorts, ConntrackTimeouts), []string{"NodePortAddresses", "NodePortsOnPrimary",
+			"NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "Conntrack", "SyncPeriod"}},
+	} {
+		var got []string
+		for field, value := range reflect.ValueOf(all.For(c.offered)).Fields() {
+			if !value.IsZero() {
+				got = append(got, field.Name)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.offered, got, c.want)
+		}
+	}
+	if got := all.For(Features(AllFeatures()...)); !reflect.DeepEqual(got, all) {
+		t.Errorf("with all features: %+v", got)
+	}
+	if got := all.For(Features(ConntrackTimeouts)).Conntrack; got != (ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1}) {
+		t.Errorf("timeouts of TCP alone: %+v", got)
+	}
+}
