@@ -22,7 +22,7 @@ import (
 )
 
 // RunConformance judges the proxiers and reports the verdict of each scenario as a subtest, whose name is the
-// scenario's id: "TestConformance/clusterip-tcp". With several proxiers it is "TestConformance/PROXIER/ID". The flags
+// scenario's id: "TestConformance/clusterip-spread". With several proxiers it is "TestConformance/PROXIER/ID". The flags
 // -run and -skip choose what runs: -run 'TestConformance/^clusterip-' runs these scenarios alone. All that are chosen
 // run concurrently, as far as they can share clusters.
 //

@@ -23,16 +23,19 @@ func (f *conformFlags) style(stdout io.Writer, o engine.Options) report.Style {
 	return report.Style{Colour: colours(stdout), All: f.matrix, Out: o.Out}
 }
 
-// remark returns what the sums do not say about a run: that it was interrupted, that its shard is empty, and how a
+// remark returns what the sums do not say about a run: that it was interrupted, that nothing ran, and how a
 // command of --exec claims features. It is empty if there is nothing to say.
 func (f *conformFlags) remark(ctx context.Context, r report.Report) (text string) {
-	if ctx.Err() != nil {
-		judged, all := 0, len(r.Results)
-		for _, p := range r.Proxiers {
-			judged += p.Passed + p.Known + p.Failed
-			all -= p.Skipped
-		}
+	judged, all := 0, len(r.Results)
+	for _, p := range r.Proxiers {
+		judged += p.Passed + p.Known + p.Failed
+		all -= p.Skipped
+	}
+	switch {
+	case ctx.Err() != nil:
 		text += fmt.Sprintf("interrupted: %d of %d scenarios were judged; the others count as broken\n", judged, all)
+	case all == 0 && r.Suite.Shard == "":
+		text += "no scenario ran: nothing is proved\n"
 	}
 	if r.Suite.Shard != "" && len(r.Results) == 0 {
 		text += fmt.Sprintf("shard %s is empty: there are %d scenarios\n", r.Suite.Shard, r.Suite.Whole)

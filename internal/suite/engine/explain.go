@@ -139,7 +139,9 @@ func (w *world) explainNodes(ctx context.Context, e *evidence) {
 			}
 			add(n.Name()+f.rules(), func(b io.Writer) error { return a.dump(ctx, b) })
 			if l, ok := a.instance.(spec.Logged); ok {
-				add(n.Name()+"-"+string(f.role)+".log", l.WriteLog)
+				add(n.Name()+"-"+string(f.role)+".log", func(b io.Writer) error {
+					return withoutPanic(func() error { return l.WriteLog(b) })
+				})
 			}
 		}
 		add(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +28,7 @@ type bad struct {
 	apply  func(ctx context.Context, n int64) error
 	usable error
 	stop   func(ctx context.Context) error
+	log    func() error
 	starts *atomic.Int64
 }
 
@@ -68,6 +71,14 @@ func (i *badInstance) Kill(context.Context) error { return nil }
 func (i *badInstance) Cleanup(ctx context.Context) error { return i.Stop(ctx) }
 
 func (i *badInstance) Dump(context.Context, io.Writer) error { return nil }
+
+// WriteLog implements spec.Logged.
+func (i *badInstance) WriteLog(io.Writer) error {
+	if i.b.log == nil {
+		return nil
+	}
+	return i.b.log()
+}
 
 func (i *badInstance) Stop(ctx context.Context) error {
 	if i.b.stop != nil {
@@ -126,6 +137,21 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 			}
 			t.Logf("verdict after %s", time.Since(began).Round(time.Millisecond))
 		})
+	}
+}
+
+// A log that cannot be written costs a failure a file, and the run nothing.
+func TestALogThatPanics(t *testing.T) {
+	b := bad{Proxier: none.New(), name: "fails", apply: func(context.Context, int64) error { return errors.New("bad rule") },
+		log: func() error { panic("no such file") }}
+	out := t.TempDir()
+	r := run(t, engine.Options{Proxiers: []spec.Proxier{b}, Scenarios: []spec.Scenario{simple("sound-one")}, Out: out})
+	if r := r["sound-one"]; r.Verdict != spec.Fail || !strings.Contains(r.Reason, "bad rule") {
+		t.Errorf("sound-one: %s (%s), want fail", r.Verdict, r.Reason)
+	}
+	log, err := os.ReadFile(filepath.Join(out, "sound-one", "fails", "n1-proxier.log"))
+	if err != nil || !strings.Contains(string(log), "no such file") {
+		t.Errorf("n1-proxier.log: %s, %v, want the panic", log, err)
 	}
 }
 

@@ -241,7 +241,11 @@ func (o Options) checkPrograms() error {
 			errs = append(errs, fmt.Errorf("proxier %s: named twice", name))
 		}
 		seen[name] = true
-		for _, f := range p.Features().List() {
+		var declared spec.FeatureSet
+		if err := withoutPanic(func() error { declared = p.Features(); return nil }); err != nil {
+			errs = append(errs, fmt.Errorf("proxier %s: Features: %w", name, err))
+		}
+		for _, f := range declared.List() {
 			if !f.Known() {
 				errs = append(errs, fmt.Errorf("proxier %s: declares unknown feature %q; a feature of your own has a name "+
 					"such as example.org/%s", name, f, f))
@@ -251,9 +255,8 @@ func (o Options) checkPrograms() error {
 	return errors.Join(errs...)
 }
 
-// namePattern is what spec.Proxier documents, and what folders of failures can be named after. Programs of --exec have
-// the names of their files.
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+// namePattern is what spec.Proxier documents, and what folders of failures can be named after.
+var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 func checkName(role, name string) error {
 	if namePattern.MatchString(name) {

@@ -103,6 +103,10 @@ func TestPlansThatWouldProveNothingAreErrors(t *testing.T) {
 			Scenarios: allScenarios(t)},
 		"a feature of your own has a name such as example.org/dsr": {Scenarios: allScenarios(t),
 			Proxiers: []spec.Proxier{declares{none.New(), "dsr"}}},
+		"proxier panics: Features: panic: no such table": {Scenarios: allScenarios(t),
+			Proxiers: []spec.Proxier{panics{bad{Proxier: none.New(), name: "panics"}}}},
+		`proxier "A_b.c": a name`: {Proxiers: []spec.Proxier{bad{Proxier: none.New(), name: "A_b.c"}},
+			Scenarios: allScenarios(t)},
 		"named twice":   {Proxiers: []spec.Proxier{none.New(), none.New()}, Scenarios: allScenarios(t)},
 		"written twice": {Proxiers: []spec.Proxier{none.New()}, Scenarios: append(allScenarios(t), allScenarios(t)...)},
 	} {
@@ -139,6 +143,11 @@ type declares struct {
 }
 
 func (d declares) Features() spec.FeatureSet { return spec.Features(d.feature) }
+
+// panics is a proxier that cannot say what it offers.
+type panics struct{ bad }
+
+func (panics) Features() spec.FeatureSet { panic("no such table") }
 
 // Scenarios and proxiers of other modules have features of their own.
 func TestAFeatureOfOnesOwn(t *testing.T) {
