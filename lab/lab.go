@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab builds a cluster's network out of Linux namespaces: nodes, pods, a client outside the cluster and a
-// router. It does not depend on Services, proxiers or test frameworks.
+// router. It does not depend on Services, proxiers or test frameworks. It runs on Linux alone, and as root: tests and
+// commands of others enter a user namespace first, with sandbox.Main or labtest.Main.
 //
 //	        client .201 (and .202 - .211)          router .1
 //	             |                                    |
@@ -75,7 +76,7 @@ func (l *Lab) Node(name string) *Node {
 	return nil
 }
 
-// Pod returns the pod of that name, or nil.
+// Pod returns the pod of that name, or nil. Pods of a cluster are named NAMESPACE/NAME.
 func (l *Lab) Pod(name string) *Pod {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -109,6 +109,9 @@ func (n *NS) release() error {
 
 // Do runs f on a thread that is in the namespace. Only opening belongs in f: goroutines that it starts run elsewhere.
 func (n *NS) Do(f func() error) error {
+	if n == nil {
+		return errors.New("there is no network namespace: the NS is nil")
+	}
 	return away(func() error {
 		if err := netns.Set(n.handle); err != nil {
 			return fmt.Errorf("%s: enter network namespace: %w", n.name, err)

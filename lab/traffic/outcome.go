@@ -55,7 +55,7 @@ func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Proto, p.Number) }
 
 // Greeting is a server's answer to one request.
 type Greeting struct {
-	// Server is the name passed to Serve.
+	// Server is the name passed to Serve: NAMESPACE/NAME for pods of a cluster.
 	Server string `json:"server"`
 	// Peer is the client's address as the server saw it. Local is the server's address that the client reached.
 	Peer  netip.AddrPort `json:"peer"`

@@ -174,6 +174,19 @@ func TestNothingRunsThatIsNotChosen(t *testing.T) {
 	}
 }
 
+func TestChoicesThatWouldProveNothing(t *testing.T) {
+	for want, o := range map[string]Options{
+		"no fault names s-three":       {Focus: regexp.MustCompile("three")},
+		"no fault or no scenario":      {Focus: regexp.MustCompile("four")},
+		"no scenario matches: nothing": {Only: regexp.MustCompile("third")},
+	} {
+		o.Faults, o.Scenarios, o.Proxiers = twoFaults(), scenariosNamed("s-one", "s-two", "s-three"), []string{"p"}
+		if _, err := Do(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 // Everything reports the other scenarios that notice a fault. Those that do not notice it do not make it a survivor.
 func TestEverything(t *testing.T) {
 	o := Options{
