@@ -110,8 +110,8 @@ func TestRunConformance(t *testing.T) {
 		}
 		delete(want, x.Scenario)
 	}
-	if len(want) > 0 || r.Proxiers[0].Version != "v1.2.3" {
-		t.Errorf("missing %v, version %q", want, r.Proxiers[0].Version)
+	if len(want) > 0 || r.Proxiers[0].Version != "v1.2.3" || len(r.Proxiers[0].Features) == 0 {
+		t.Errorf("missing %v, proxiers %+v", want, r.Proxiers)
 	}
 	if !strings.Contains(text, "--- SKIP: TestAtTopLevel/hairpin-clusterip") {
 		t.Errorf("no skip in\n%s", text)

@@ -57,6 +57,7 @@ func (r *running) write(test string, results []spec.Result) error {
 	}
 	for _, p := range r.options.Proxiers {
 		all.SetVersion(p.Name(), r.version)
+		all.SetFeatures(p.Name(), p.Features())
 	}
 	chosen := map[string]bool{}
 	for _, x := range results {

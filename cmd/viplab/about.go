@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// describe adds to a report what stamp does, the shard, and the versions of its proxiers.
+// describe adds to a report what stamp does, the shard, and the versions and features of its proxiers.
 func (f *conformFlags) describe(r *report.Report, o engine.Options, programs []spec.Proxier, began time.Time) error {
 	stamp(r, began, f.cluster)
 	r.Settings.Fault, r.Settings.Enforcer = string(f.fault), f.proxiers.enforcerName
@@ -28,6 +28,7 @@ func (f *conformFlags) describe(r *report.Report, o engine.Options, programs []s
 	}
 	for _, p := range programs {
 		r.SetVersion(p.Name(), f.proxiers.version(p))
+		r.SetFeatures(p.Name(), p.Features())
 	}
 	return nil
 }

@@ -48,8 +48,9 @@ func newConform() *cobra.Command {
 		Short: "Prove with real packets which promises of the Service API a proxier keeps",
 		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and
 runs the scenarios of the catalogue in it. It prints each failure when it happens, and at the end the scenarios that
-did not pass, why scenarios were skipped, and the sums. It writes report.json, report.html, junit.xml and, for each
-failure, rules, conntrack entries, logs and a packet capture into the output folder.
+did not pass, why scenarios were skipped, what was wrong in a line for each failure, and the sums. It writes
+report.json, report.html, junit.xml and, for each failure, rules, conntrack entries, logs and a packet capture into
+the output folder.
 
 It works inside namespaces of its own and changes nothing on the machine. Without root it needs a kernel that allows
 user namespaces; "viplab doctor" checks that.
@@ -200,6 +201,7 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := f.describe(&results, o, programs, began); err != nil {
 		return err
 	}
+	style.Interrupted = ctx.Err() != nil
 	if err := printReport(results, o.Scenarios, o.Out, stdout, style, f.remark(ctx, results)); err != nil {
 		return err
 	}

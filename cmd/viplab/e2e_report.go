@@ -51,8 +51,9 @@ func (r *e2eRun) report(results []spec.Result, began time.Time) (code int, err e
 	all := report.New(version(), kernelRelease(), note, results)
 	stamp(&all, began, r.flags.cluster)
 	all.Settings.Fault, all.Settings.Enforcer = string(r.flags.fault), r.flags.proxiers.enforcerName
-	for name, version := range r.versions {
-		all.SetVersion(name, version)
+	for _, p := range r.programs {
+		all.SetVersion(p.Name(), r.versions[p.Name()])
+		all.SetFeatures(p.Name(), p.Features())
 	}
 	style := report.Style{Colour: colours(r.stdout), Out: r.flags.out}
 	if err := writeReport(all, r.page(results), r.flags.out, r.stdout, style, ""); err != nil {

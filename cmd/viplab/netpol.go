@@ -251,8 +251,8 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	all := report.New(version(), kernelRelease(), note, results)
 	stamp(&all, began, f.cluster)
 	all.Settings.Fault = f.fault
-	if f.exec == "" {
-		for _, e := range r.enforcers {
+	for _, e := range r.enforcers {
+		if all.SetFeatures(e.Name(), e.Features()); f.exec == "" {
 			all.SetVersion(e.Name(), version())
 		}
 	}

@@ -60,7 +60,8 @@ func TestNetpolJudgesAManifest(t *testing.T) {
 // stamped checks that a report says when, how and on what it was made: viplab site needs it.
 func stamped(t *testing.T, r report.Report) {
 	t.Helper()
-	if r.Date.IsZero() || r.Command == "" || r.Settings.IP == "" || r.Proxiers[0].Version == "" {
+	if r.Date.IsZero() || r.Command == "" || r.Settings.IP == "" || r.Proxiers[0].Version == "" ||
+		r.Proxiers[0].Features == nil {
 		t.Errorf("date %s, command %q, settings %+v, proxiers %+v", r.Date, r.Command, r.Settings, r.Proxiers)
 	}
 }

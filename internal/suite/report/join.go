@@ -16,9 +16,9 @@ type Part struct {
 }
 
 // Join makes one report of the parts of a run, which do not overlap. It returns an error for parts that do not belong
-// together: of other versions, of clusters of other kinds, with the same scenario on the same proxier, or of shards of
-// another number. Where shards are missing, it returns the report of those that are there, whose Suite.Shard names
-// them, and a *MissingError.
+// together: of other versions or features, of clusters of other kinds, with the same scenario on the same proxier, or
+// of shards of another number. Where shards are missing, it returns the report of those that are there, whose
+// Suite.Shard names them, and a *MissingError.
 func Join(parts ...Part) (Report, error) {
 	if err := fitting(parts); err != nil {
 		return Report{}, err
@@ -59,7 +59,7 @@ func fitting(parts []Part) error {
 		if before, known := versions[name]; !known {
 			versions[name] = Part{Path: p.Path, Report: Report{Suite: Suite{Version: version}}}
 		} else if old := before.Suite.Version; old != version {
-			errs = append(errs, fmt.Errorf("%s is of %s %s, and %s of %s: judge all parts with one version", before.Path, name,
+			errs = append(errs, fmt.Errorf("%s is of %s %s, and %s of %s: judge all parts alike", before.Path, name,
 				old, p.Path, version))
 		}
 	}
@@ -67,6 +67,9 @@ func fitting(parts []Part) error {
 		version("viplab", p.Suite.Version, p)
 		for _, x := range p.Proxiers {
 			version("proxier "+x.Name, x.Version, p)
+			if x.Features != nil {
+				version("proxier "+x.Name+" with the features", fmt.Sprint(x.Features), p)
+			}
 		}
 		if p.Settings != first.Settings {
 			errs = append(errs, fmt.Errorf("%s and %s ran in clusters of different kinds (%+v and %+v): merge each kind "+

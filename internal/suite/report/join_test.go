@@ -23,9 +23,16 @@ func shard(text, scenario string) Part {
 func TestJoinShards(t *testing.T) {
 	long := shard("2/3", "bb")
 	long.WallMS = 30
-	whole, err := Join(shard("3/3", "ccc"), shard("1/3", "a"), long)
+	parts := []Part{shard("3/3", "ccc"), shard("1/3", "a"), long}
+	for i := range parts {
+		parts[i].SetFeatures("p", spec.Features(spec.NodePort, spec.ClusterIP))
+	}
+	whole, err := Join(parts...)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := whole.Proxiers[0].Features; !slices.Equal(got, []spec.Feature{spec.ClusterIP, spec.NodePort}) {
+		t.Errorf("it declares %v", got)
 	}
 	if len(whole.Results) != 3 || whole.Suite != (Suite{Version: "v1", Scenarios: 3}) || whole.WallMS != 30 ||
 		whole.Date.Day() != 1 || whole.ExitCode() != 0 || whole.Proxiers[0].Passed != 3 {
@@ -49,6 +56,7 @@ func TestJoinNamesMissingShards(t *testing.T) {
 
 func TestJoinRefusesWhatDoesNotBelongTogether(t *testing.T) {
 	one := shard("1/2", "a")
+	one.SetFeatures("p", spec.Features(spec.NodePort, spec.ClusterIP))
 	of := func(change func(*Part)) Part {
 		p := shard("2/2", "bb")
 		p.Results, p.Proxiers = slices.Clone(p.Results), slices.Clone(p.Proxiers)
@@ -61,6 +69,8 @@ func TestJoinRefusesWhatDoesNotBelongTogether(t *testing.T) {
 	}{
 		{of(func(p *Part) { p.Suite.Version = "v2" }), "folder-a is of viplab v1, and folder-bb of v2"},
 		{of(func(p *Part) { p.SetVersion("p", "v9") }), "proxier p"},
+		{of(func(p *Part) { p.SetFeatures("p", spec.Features(spec.SCTP)) }),
+			"folder-a is of proxier p with the features [clusterip nodeport], and folder-bb of [sctp]"},
 		{of(func(p *Part) { p.Settings.IP = "4" }), "clusters of different kinds"},
 		{of(func(p *Part) { p.Results[0].Scenario = "a" }), "folder-a and folder-bb overlap: both have a on p"},
 		{of(func(p *Part) { p.Suite.Shard = "2/4" }), "merge the shards of one run"},

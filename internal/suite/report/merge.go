@@ -51,7 +51,7 @@ func Merge(reports ...Report) Report {
 	for _, r := range reports {
 		kernels, clusters, versions = append(kernels, r.Kernel), append(clusters, r.Cluster),
 			append(versions, r.Suite.Version)
-		out.Proxiers = append(out.Proxiers, r.Proxiers...) // for their versions
+		out.Proxiers = append(out.Proxiers, r.Proxiers...) // for their versions and features
 		for _, x := range r.Results {
 			key := [2]string{x.Proxier, x.Scenario}
 			i, known := at[key]
@@ -74,7 +74,7 @@ func several(texts []string) string {
 	return strings.Join(slices.Compact(texts), "; ")
 }
 
-// sumUp counts the results. Those of one proxier need not stand together. Proxiers keep their versions.
+// sumUp counts the results. Those of one proxier need not stand together. Proxiers keep their versions and features.
 func (r *Report) sumUp() {
 	before := r.Proxiers
 	r.Proxiers = []Proxier{}
@@ -85,7 +85,7 @@ func (r *Report) sumUp() {
 		p := &r.Proxiers[i]
 		p.Issues, p.Verdict = len(r.issues(p.Name)), p.verdict()
 		if i := slices.IndexFunc(before, func(b Proxier) bool { return b.Name == p.Name }); i >= 0 {
-			p.Version = before[i].Version
+			p.Version, p.Features = before[i].Version, before[i].Features
 		}
 	}
 	r.Suite.Scenarios = len(r.scenarios())

@@ -94,7 +94,7 @@ var pageMatrixJS string
 var pageDetailJS string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"took": took, "first": first, "counters": counters,
+	"took": took, "first": first, "counters": counters, "families": families, "stack": stack,
 	"failed": Report.failed, "tookMS": func(ms int64) string { return took(Result{TookMS: ms}) },
 }).Parse(pageHTML))
 
@@ -104,7 +104,7 @@ func (r Report) WritePage(w io.Writer, folder string, page Page) error {
 	return pageTemplate.Execute(w, map[string]any{
 		"Title":    page.Title,
 		"Report":   r,
-		"Failures": r.failures(),
+		"Failures": r.failures(firstLine),
 		"Known":    r.knownDeviations(),
 		"Groups":   r.matrix(page, folder),
 		"Style":    CSS(),

@@ -44,10 +44,10 @@ function open(scenario, proxier) {
   if (player) player.go(player.at); // there is room to measure now
 }
 
-// drawOthers links to the results of the scenario on other proxiers.
+// drawOthers links to the results of the scenario on other proxiers. Without any it is an empty text.
 function drawOthers(data, r) {
   const others = (data.results || []).filter(x => x !== r);
-  return others.length > 0 && make('p', { class: 'others quiet' }, r ? 'elsewhere: ' : '',
+  return !others.length ? '' : make('p', { class: 'others quiet' }, r ? 'elsewhere: ' : '',
     ...others.map(x => make('a', { class: x.verdict, href: cellAddress(x.scenario, x.proxier) }, `${signs[x.verdict]} ${x.proxier}`)));
 }
 

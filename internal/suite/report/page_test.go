@@ -191,6 +191,57 @@ func TestPageOpensAnAddress(t *testing.T) {
 	}
 }
 
+// What is missing leaves no word of the script: a proxier alone, and the page of the catalogue, which has no results.
+func TestPageSaysNothingOfWhatIsMissing(t *testing.T) {
+	alone := New("1.0", "6.1", "three nodes", []spec.Result{result("a-one", "p", spec.Pass)})
+	for name, x := range map[string]struct {
+		report Report
+		hash   string
+	}{
+		"a proxier alone":        {alone, "#a-one/p"},
+		"a scenario without any": {alone, "#b-two"},
+		"no results":             {Merge(), "#a-one"},
+	} {
+		file := filepath.Join(t.TempDir(), "report.html")
+		if err := x.report.WritePageFile(file, samplePage()); err != nil {
+			t.Fatal(err)
+		}
+		p := browsertest.Open(t, file, "#matrix")
+		p.Run(chromedp.Navigate(browsertest.Ask[string](p, `location.href`)+x.hash), detailOpen)
+		text := browsertest.Ask[string](p, `document.getElementById('detail').innerText`)
+		for _, word := range []string{"false", "null", "undefined"} {
+			if strings.Contains(text, word) {
+				t.Errorf("%s: it says %q: %s", name, word, text)
+			}
+		}
+	}
+}
+
+// The page says in words what the command says in short.
+func TestPageNamesFamilies(t *testing.T) {
+	for cluster, want := range map[string]string{
+		"3 nodes, overlay vxlan, dual":                     "3 nodes, overlay vxlan, IPv4 and IPv6",
+		"3 nodes, overlay vxlan (why), 4, enforcer calico": "3 nodes, overlay vxlan (why), IPv4 only, enforcer calico",
+		"v1, 6 nodes, 6; 4 nodes, 4; 3 nodes, dual":        "v1, 6 nodes, IPv6 only; 4 nodes, IPv4 only; 3 nodes, IPv4 and IPv6",
+		"": "",
+	} {
+		var b strings.Builder
+		r := Report{Cluster: cluster, Settings: Settings{IP: "4"}}
+		if err := r.WritePage(&b, "", Page{}); err != nil {
+			t.Fatal(err)
+		}
+		line := "<dt>cluster</dt> <dd>" + want + "</dd>"
+		if cluster == "" {
+			line = "<dt>IP families</dt> <dd>IPv4 only</dd>"
+		}
+		// The families stand there once.
+		got := b.String()
+		if !strings.Contains(got, line) || strings.Contains(got, "IP families") && cluster != "" {
+			t.Errorf("no %q for %q", line, cluster)
+		}
+	}
+}
+
 // The browser's own searches and readers see words broken at letters where a column is too narrow for one.
 func TestPageBreaksNoWordOfAFailure(t *testing.T) {
 	p := browse(t)

@@ -7,12 +7,32 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/suite/spec"
 )
+
+// stackWord is the IP families in the description of a cluster: its end, or before what stands beside the proxiers.
+var stackWord = regexp.MustCompile(`, (dual|4|6)(, enforcer |; |$)`)
+
+// families returns the description of a cluster with its IP families in words.
+func families(cluster string) string {
+	return stackWord.ReplaceAllStringFunc(cluster, func(text string) string {
+		parts := stackWord.FindStringSubmatch(text)
+		return ", " + stack(parts[1]) + parts[2]
+	})
+}
+
+// stack returns the IP families of a cluster in words: of "4", "6" or "dual".
+func stack(ip string) string {
+	if ip == "dual" {
+		return "IPv4 and IPv6"
+	}
+	return "IPv" + ip + " only"
+}
 
 // lineGroup is a group of the matrix of a page.
 type lineGroup struct {
@@ -112,16 +132,16 @@ type account struct {
 	Results []Result
 }
 
-// failures returns the failures in the order of the report, each scenario once.
-func (r Report) failures() (out []failure) {
-	for _, x := range r.only(func(x Result) bool { return x.Verdict == spec.Fail || x.Verdict == spec.Broken }) {
+// failures returns the failures in the order of the report, each scenario once, and what was wrong as line says it.
+func (r Report) failures(line func(Result) string) (out []failure) {
+	for _, x := range r.only(Result.failed) {
 		i := slices.IndexFunc(out, func(f failure) bool { return f.Scenario == x.Scenario })
 		if i < 0 {
 			i = len(out)
 			out = append(out, failure{Scenario: x.Scenario, Why: x.Why})
 		}
 		f := &out[i]
-		text := firstLine(x)
+		text := line(x)
 		k := slices.IndexFunc(f.Accounts, func(a account) bool { return a.Text == text })
 		if k < 0 {
 			k = len(f.Accounts)

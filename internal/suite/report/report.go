@@ -84,6 +84,8 @@ type Proxier struct {
 	Name string `json:"name"`
 	// Version is that of the program. It is empty if it is unknown.
 	Version string `json:"version,omitempty"`
+	// Features are those that the proxier declares, sorted. They are missing if that is unknown.
+	Features []spec.Feature `json:"features,omitzero"`
 	// Verdict is pass (everything that applies passed, but for options that are not offered), partial (what ran passed
 	// or failed as known; something is known, not implemented or not run), fail (something failed or was broken) or
 	// none (nothing ran).
@@ -149,13 +151,21 @@ func ResultOf(x spec.Result) Result {
 }
 
 // SetVersion sets the version of a proxier. It adds a proxier without results, as in an empty shard.
-func (r *Report) SetVersion(proxier, version string) {
-	i := slices.IndexFunc(r.Proxiers, func(p Proxier) bool { return p.Name == proxier })
+func (r *Report) SetVersion(proxier, version string) { r.proxier(proxier).Version = version }
+
+// SetFeatures sets the features that a proxier declares. It adds a proxier without results, as SetVersion does.
+func (r *Report) SetFeatures(proxier string, declared spec.FeatureSet) {
+	r.proxier(proxier).Features = append([]spec.Feature{}, declared.List()...) // [] in JSON if it declares none
+}
+
+// proxier returns the proxier of that name. It adds one without results if need be.
+func (r *Report) proxier(name string) *Proxier {
+	i := slices.IndexFunc(r.Proxiers, func(p Proxier) bool { return p.Name == name })
 	if i < 0 {
 		i = len(r.Proxiers)
-		r.Proxiers = append(r.Proxiers, Proxier{Name: proxier, Verdict: "none"})
+		r.Proxiers = append(r.Proxiers, Proxier{Name: name, Verdict: "none"})
 	}
-	r.Proxiers[i].Version = version
+	return &r.Proxiers[i]
 }
 
 func (p Proxier) verdict() string {

@@ -103,9 +103,16 @@ func mixed() Report {
 	pass := result("a-one", "p", spec.Pass)
 	pass.Reason = "an open connection: Reply\nit took 3ms"
 	fail := result("b-two", "p", spec.Fail)
-	fail.Took = 30 * time.Millisecond
+	fail.Took, fail.Reason = 30*time.Millisecond, "step 1: 2 of 3 rows do not hold\n..."
+	fail.Probed = []spec.Probed{
+		{Probe: "a -> web", Want: "Reply", Got: "Reply", Holds: true}, {Known: "a bug", Probe: "b -> web"},
+		{Probe: "c -> web", Want: "Reply by a2", Got: "Silence (fenced by 4 echoes in 2 ms, and so on)"},
+		{Probe: "d -> web"},
+	}
+	broken := result("b-two", "q", spec.Broken)
+	broken.Reason = "no disk\nagain: it"
 	return New("v", "k", "c", []spec.Result{pass, fail, result("c-three", "p", spec.Pass), skip,
-		result("b-two", "q", spec.Broken), result("c-three", "q", spec.Pass)})
+		broken, result("c-three", "q", spec.Pass)})
 }
 
 // sums returns what is printed, each line with single blanks.
@@ -137,14 +144,91 @@ func TestMatrixShowsEveryCellAndReason(t *testing.T) {
 	}
 }
 
-// Without All, only rows in which something failed are shown, skips are counted, and the counts come last.
+// Without All, only rows in which something failed are shown, skips are counted, and the counts come last, after what
+// was wrong.
 func TestSumsAreWhatIsUnusual(t *testing.T) {
 	want := []string{
-		"scenario p q", "b-two P0 ✗ !", "", "– q: 1 skipped: 1 not offered (topology)", "", countsOfP, countsOfQ,
+		"scenario p q", "b-two P0 ✗ !", "", "– q: 1 skipped: 1 not offered (topology)", "",
+		"✗ b-two on p: step 1: c -> web: Silence, want Reply by a2", "! b-two on q: broken: no disk", "",
+		countsOfP, countsOfQ,
 	}
 	if lines := sums(t, Style{}); !slices.Equal(lines, want) {
 		t.Errorf("got\n%s", strings.Join(lines, "\n"))
 	}
+}
+
+// reasonLines returns the lines that say what was wrong, of a report with these results.
+func reasonLines(t *testing.T, style Style, results ...spec.Result) (lines []string) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := New("v", "k", "c", results).WriteSums(&b, style); err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(b.String()) {
+		if strings.HasPrefix(l, "✗ ") || strings.HasPrefix(l, "! ") || strings.HasPrefix(l, "and ") {
+			lines = append(lines, strings.TrimSuffix(l, "\n"))
+		}
+	}
+	return lines
+}
+
+// failing returns the result of a scenario that failed or was broken.
+func failing(id, proxier string, v spec.Verdict, reason string) spec.Result {
+	x := result(id, proxier, v)
+	x.Reason = reason
+	return x
+}
+
+// The end of a long log says what was wrong: a line for each failure, once for proxiers that fail alike, and few lines.
+func TestSumsSayWhatWasWrong(t *testing.T) {
+	long := failing(strings.Repeat("i", 60), "p", spec.Fail, strings.Repeat("é", 200))
+	want := []string{"✗ a-one on p, q, r and 1 more: none", "✗ a-one on t: other",
+		"✗ " + strings.Repeat("i", 47) + "... on p: " + strings.Repeat("é", 100-2-50-7-3) + "..."}
+	var results []spec.Result
+	for _, p := range []string{"p", "q", "r", "s"} {
+		results = append(results, failing("a-one", p, spec.Fail, "none\nmore of "+p))
+	}
+	got := reasonLines(t, Style{}, append(results, failing("a-one", "t", spec.Fail, "other"), long)...)
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	var many []spec.Result
+	for i := range 23 {
+		many = append(many, failing(string(rune('a'+i)), "p", spec.Fail, "none"))
+	}
+	for n, last := range map[int]string{20: "✗ t on p: none", 23: "and 3 more: see report.html"} {
+		if lines := reasonLines(t, Style{}, many[:n]...); len(lines) != min(n, 21) || lines[len(lines)-1] != last {
+			t.Errorf("of %d failures it prints %q, want %q at the end", n, lines, last)
+		}
+	}
+}
+
+// The block of the only failure stands directly above, unless the sums are long. What is interrupted says nothing.
+func TestSumsRepeatNoBlock(t *testing.T) {
+	fail, known := failing("a-one", "p", spec.Fail, "none"), make([]spec.Result, fewLines)
+	for i := range known {
+		known[i] = result(string(rune('a'+i)), "p", spec.Known)
+	}
+	for name, c := range map[string]struct {
+		style   Style
+		results []spec.Result
+		lines   int
+	}{
+		"one failure":                 {Style{}, []spec.Result{fail}, 0},
+		"one failure below many rows": {Style{}, append(known, fail), 1},
+		"interrupted":                 {Style{Interrupted: true}, twoThat(spec.Broken), 0},
+		"broken without interruption": {Style{}, twoThat(spec.Broken), 2},
+		"failed before interruption":  {Style{Interrupted: true}, twoThat(spec.Fail), 2},
+	} {
+		if got := reasonLines(t, c.style, c.results...); len(got) != c.lines {
+			t.Errorf("%s: want %d lines: %q", name, c.lines, got)
+		}
+	}
+}
+
+// twoThat returns two results with a verdict.
+func twoThat(v spec.Verdict) []spec.Result {
+	return []spec.Result{failing("a-one", "p", v, "context canceled"), failing("b-two", "p", v, "the limit is over")}
 }
 
 func TestSumsAgreeWithTheirNouns(t *testing.T) {

@@ -49,6 +49,8 @@ func TestSchemas(t *testing.T) {
 	whole.Settings = Settings{IP: "dual", Enforcer: "e"}
 	whole.Suite.Shard, whole.Suite.Whole = "1/2", 6
 	whole.SetVersion("p", "v1")
+	whole.SetFeatures("p", spec.Features(spec.NodePort, spec.ClusterIP))
+	whole.SetFeatures("q", nil)
 	validate(t, "report.json", whole)
 	validate(t, "report.json", Merge())
 	other.Results[0].Verdict, other.Results[1].Verdict = spec.Fail, spec.Pass

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -27,6 +28,8 @@ type Style struct {
 	All bool
 	// Out is the folder that Result.Files are relative to. Empty leaves it out.
 	Out string
+	// Interrupted says that the run was interrupted: what is broken says nothing then.
+	Interrupted bool
 }
 
 // Colours of a terminal.
@@ -80,7 +83,8 @@ func (r Report) WriteFailures(w io.Writer, style Style) error {
 
 func (x Result) failed() bool { return x.Verdict == spec.Fail || x.Verdict == spec.Broken }
 
-// WriteSums prints the rows of the matrix in which a proxier did not pass, then skips by reason, then the counts.
+// WriteSums prints the rows of the matrix in which a proxier did not pass, then skips by reason, then what was wrong, a
+// line for each failure, then the counts.
 func (r Report) WriteSums(w io.Writer, style Style) error {
 	var b strings.Builder
 	r.writeMatrix(&b, style)
@@ -93,6 +97,7 @@ func (r Report) WriteSums(w io.Writer, style Style) error {
 	} else {
 		r.countSkips(&b)
 	}
+	r.writeReasons(&b, style)
 	r.writeCounts(&b, style)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -148,6 +153,69 @@ func (r Report) writeMatrix(b *strings.Builder, style Style) {
 		fmt.Fprintf(b, "and %d more rows (report.html, --matrix)\n", more)
 	}
 	b.WriteByte('\n')
+}
+
+// The lines that say what was wrong: how many there are, and how wide they and the names in them are. The block of the
+// only failure stands on the same screen as sums of few lines.
+const (
+	reasonsShown  = 20
+	reasonColumns = 100
+	nameColumns   = 50
+	fewLines      = 12
+)
+
+// writeReasons prints a line for each failure, once for proxiers that fail alike, and an empty line. It leaves out the
+// only failure if its block is just above, and what is broken by an interruption.
+func (r Report) writeReasons(b *strings.Builder, style Style) {
+	r.Results = r.only(func(x Result) bool { return x.failed() && (x.Verdict == spec.Fail || !style.Interrupted) })
+	if len(r.Results) == 1 && strings.Count(b.String(), "\n")+len(r.Proxiers) <= fewLines {
+		return
+	}
+	var lines []string
+	for _, f := range r.failures(Result.lead) {
+		for _, a := range f.Accounts {
+			var on []string
+			for _, x := range a.Results {
+				on = append(on, x.Proxier)
+			}
+			text := cut(fmt.Sprintf(" %s on %s: %s", cut(f.Scenario, nameColumns), few(on), a.Text), reasonColumns-1)
+			lines = append(lines, style.in(red, a.Results[0].Sign())+text)
+		}
+	}
+	if more := len(lines) - reasonsShown; more > 0 {
+		lines = append(lines[:reasonsShown], fmt.Sprintf("and %d more: see report.html", more))
+	}
+	if len(lines) > 0 {
+		fmt.Fprintf(b, "%s\n\n", strings.Join(lines, "\n"))
+	}
+}
+
+var (
+	rowsFail = regexp.MustCompile(`\d+ of \d+ rows do not hold$`)
+	fenced   = regexp.MustCompile(` \(fenced by [^)]*\)`) // how a silence was proved
+)
+
+// lead returns what was wrong, in one line: the first row that does not hold, or the first line of the reason.
+func (x Result) lead() string {
+	text, _, _ := strings.Cut(x.Reason, "\n")
+	wrong := func(p spec.Probed) bool { return !p.Holds && p.Known == "" }
+	if i := slices.IndexFunc(x.Probed, wrong); i >= 0 {
+		p := x.Probed[i]
+		row := fmt.Sprintf("%s: %s, want %s", p.Probe, fenced.ReplaceAllLiteralString(p.Got, ""), p.Want)
+		text = rowsFail.ReplaceAllLiteralString(text, row)
+	}
+	if x.Verdict == spec.Broken {
+		return "broken: " + text
+	}
+	return text
+}
+
+// cut shortens a text to a number of columns.
+func cut(text string, columns int) string {
+	if letters := []rune(text); len(letters) > columns {
+		return string(letters[:columns-3]) + "..."
+	}
+	return text
 }
 
 // writeCounts prints the verdict and the counts of each proxier.
