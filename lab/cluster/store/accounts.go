@@ -83,6 +83,9 @@ func (tx *Tx) giveAccount(p, old *corev1.Pod) field.ErrorList {
 		spec.DeprecatedServiceAccount = old.Spec.DeprecatedServiceAccount
 		return nil
 	}
+	if spec.ServiceAccountName == defaultAccount {
+		tx.furnish(Key{"", p.Namespace}) // the namespace may be of the same transaction
+	}
 	found, ok := tx.s.find(KindServiceAccount, p.Namespace, spec.ServiceAccountName)
 	if !ok {
 		return field.ErrorList{field.NotFound(field.NewPath("spec", "serviceAccountName"), spec.ServiceAccountName)}

@@ -56,6 +56,17 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
+// A file may make a namespace and its first pod.
+func TestAPodComesWithItsNamespace(t *testing.T) {
+	s := newAccountStore(t, Config{})
+	p := newPod("first", "n1", nil)
+	p.Namespace = "shop"
+	apply(t, s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, p)
+	if got, ok := Get[*corev1.Pod](s, "shop", "first"); !ok || got.Spec.ServiceAccountName != defaultAccount {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestAccessVolume(t *testing.T) {
 	s := newAccountStore(t, Config{})
 	apply(t, s, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "shy"}, AutomountServiceAccountToken: ptr.To(false)})
