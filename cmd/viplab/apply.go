@@ -22,8 +22,8 @@ func newApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE...",
 		Short: "Create or change objects of a lab",
-		Long: `apply creates or changes the objects of manifests: all of them, or none if one is wrong. It returns when
-the programs on the nodes have programmed the change.`,
+		Long: `apply creates or changes the objects of manifests: all of them, or none if one is wrong. It skips objects
+of kinds that it does not know, with a warning. It returns when the programs on the nodes have programmed the change.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := of.lab.find()
@@ -58,10 +58,19 @@ func readManifests(files []string, stdin io.Reader) ([]live.Manifest, error) {
 	var out []live.Manifest
 	var errs []error
 	for _, file := range files {
-		text, err := readFile(file, stdin)
-		out, errs = append(out, live.Manifest{Source: file, Text: text}), append(errs, err)
+		m, err := readManifest(file, stdin)
+		out, errs = append(out, m), append(errs, err)
 	}
 	return out, errors.Join(errs...)
+}
+
+// readManifest reads a manifest. Errors about one of the standard input say so.
+func readManifest(file string, stdin io.Reader) (live.Manifest, error) {
+	text, err := readFile(file, stdin)
+	if file == "-" {
+		file = "standard input"
+	}
+	return live.Manifest{Source: file, Text: text}, err
 }
 
 func newDelete() *cobra.Command {

@@ -52,13 +52,39 @@ func TestCatalogueNamesRowsWithoutAScenario(t *testing.T) {
 		{ID: "has-one", Scenarios: []report.PageScenario{{ID: "has-one"}}}, {ID: "has-none"},
 	}}}}
 	var out bytes.Buffer
-	missing, err := writeCatalogue(&out, report.Report{}, page)
+	missing, err := writeCatalogue(&out, report.Report{}, page, false)
 	if err != nil || !slices.Equal(missing, []string{"has-none"}) {
 		t.Errorf("missing: %v, %v", missing, err)
 	}
 	if !strings.Contains(out.String(), "NO SCENARIO") || !strings.Contains(out.String(), "2 rows, 1 with a scenario") {
 		t.Errorf("it prints\n%s", out.String())
 	}
+}
+
+func TestWideCatalogue(t *testing.T) {
+	words := func(n int) string { return strings.TrimSpace(strings.Repeat("word ", n)) }
+	page := report.Page{Groups: []report.PageGroup{{Rows: []report.PageRow{
+		{ID: "a", Behaviour: "Given " + words(30), Source: "a KEP", Scenarios: []report.PageScenario{
+			{ID: "a-one", Kind: "option", Authorities: []string{"https://one", "https://two"}},
+			{ID: "a-second", Kind: "option", Authorities: []string{"https://two"}}}},
+		{ID: "b-longer", Behaviour: "When", Modes: "all", Source: "→", Scenarios: []report.PageScenario{}},
+	}}}}
+	const missing = "b-longer    NO SCENARIO\n"
+	want := "row         scenario  kind\n" +
+		"a           a-one     option\n" +
+		"a           a-second  option\n" +
+		"    behaviour: Given " + words(16) + "\n    " + words(14) + "\n    source: a KEP\n" +
+		"    authority: https://one, https://two\n" +
+		missing + "    behaviour: When\n    modes: all\n    source: →\n"
+	var out bytes.Buffer
+	_, err := writeCatalogue(&out, report.Report{}, page, true)
+	if err != nil || !strings.HasPrefix(out.String(), want) {
+		t.Errorf("%v: it prints\n%s\nwant\n%s", err, out.String(), want)
+	}
+	if text := succeeds(t, "catalogue", "-o", "wide"); !strings.Contains(text, "\n    behaviour: Given one Ready") {
+		t.Errorf("catalogue -o wide:\n%s", text)
+	}
+	refused(t, "catalogue -o json", `--output: "json": want wide`)
 }
 
 func TestCatalogueSaysWhereThereIsNoReport(t *testing.T) {

@@ -3,16 +3,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/suite/engine"
-	"github.com/viplab/viplab/lab/cluster/manifest"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
@@ -48,7 +46,8 @@ rules have counted packets since then. A name with a dot or a slash is a file. E
 
 With manifests or a scenario, rules builds a cluster of the nodes n1, n2 and n3, places the proxier on each, applies
 the manifests or the initial state of the scenario, and prints what the proxier then programs on one node: which
-Service, which port, and what for. Nothing is left behind.`,
+Service, which port, and what for. Nothing is left behind. It skips objects of kinds that it does not know, with a
+warning, and places no enforcer: it warns of NetworkPolicies, and says how to see rules for them.`,
 		Example: `  viplab rules n1 --service web
   viplab rules n1 --diff n2
   viplab rules n1 -o json > before.json; viplab probe client n1:30080; viplab rules n1 --diff before.json
@@ -67,7 +66,7 @@ Service, which port, and what for. Nothing is left behind.`,
 				f.running.ip = cmd.Flag("ip").Changed
 				return f.runLive(cmd, l, args[0])
 			}
-			return f.run(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout())
+			return f.run(cmd, args[0])
 		},
 	}
 	cmd.Flags().StringVar(&f.proxier, "proxier", "iptables",
@@ -84,7 +83,8 @@ Service, which port, and what for. Nothing is left behind.`,
 	return cmd
 }
 
-func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdout io.Writer) error {
+func (f *rulesFlags) run(cmd *cobra.Command, node string) error {
+	ctx := cmd.Context()
 	found, err := proxiers.Find(f.proxier)
 	if err != nil {
 		err = fmt.Errorf("--proxier: %w", err)
@@ -100,42 +100,38 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 	if err := sandbox.Enter(ctx); err != nil {
 		return err
 	}
-	objects, own, err := f.scene(stdin)
+	objects, source, own, err := f.scene(cmd)
 	if err != nil {
 		return err
 	}
-	return engine.Rules(ctx, o, found[0], own, objects, node, stdout)
+	up := []string{"viplab", "up", "--proxier", f.proxier, "--enforcer", "policy-nftables", "-f"}
+	cure := quoted(append(up, strings.Join(f.files, ",")))
+	if f.scenario != "" {
+		cure = "viplab scenario show " + f.scenario + " | " + quoted(append(up, "-"))
+	}
+	warnUnenforced(cmd.ErrOrStderr(), found[0], objects, source,
+		"To see rules for them: "+cure+"; viplab rules "+node+"; viplab down")
+	return engine.Rules(ctx, o, found[0], own, objects, node, cmd.OutOrStdout())
 }
 
-// scene returns the objects to apply. It may read the standard input, so it must run inside the sandbox: code before
-// Enter runs twice.
-func (f *rulesFlags) scene(stdin io.Reader) (objects []store.Object, own spec.ClusterConfig, err error) {
+// scene returns the objects to apply, and what has them. It may read the standard input, so it must run inside the
+// sandbox: code before Enter runs twice.
+func (f *rulesFlags) scene(cmd *cobra.Command) (objects []store.Object, source string, own spec.ClusterConfig,
+	err error) {
 	if f.scenario != "" {
 		s, err := findScenario(f.scenario)
 		if err != nil {
-			return nil, own, fmt.Errorf("--scenario: %w", err)
+			return nil, "", own, fmt.Errorf("--scenario: %w", err)
 		}
 		if s.Cluster != nil {
 			own = *s.Cluster
 		}
-		return engine.Scene(s), own, nil
+		return engine.Scene(s), "scenario " + s.ID, own, nil
 	}
-	var errs []error
-	for _, file := range f.files {
-		read, err := readManifest(file, stdin)
-		objects = append(objects, read...)
-		errs = append(errs, err)
-	}
-	return objects, own, errors.Join(errs...)
-}
-
-func readManifest(file string, stdin io.Reader) ([]store.Object, error) {
-	text, err := readFile(file, stdin)
+	manifests, err := readManifests(f.files, cmd.InOrStdin())
 	if err != nil {
-		return nil, err
+		return nil, "", own, err
 	}
-	if file == "-" {
-		file = "standard input"
-	}
-	return manifest.Decode(file, text)
+	objects, err = live.Objects(manifests, f.of.namespace, cmd.ErrOrStderr())
+	return objects, live.Sources(manifests), own, err
 }

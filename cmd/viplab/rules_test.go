@@ -155,3 +155,60 @@ func TestRulesOfALab(t *testing.T) {
 	refused(t, "rules n1 -o yaml", `--output: want text or json, not "yaml"`)
 	refused(t, "rules n1 --ip 5", "--ip: ")
 }
+
+const (
+	widgetManifest = "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: w}\n"
+	denyManifest   = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: deny}\n" +
+		"spec: {podSelector: {}}\n"
+	shopManifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n" +
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: till, namespace: shop}\n" +
+		"spec: {containers: [{name: till, image: any}]}\n"
+	skippedWidget = `Warning: skipped mixed.yaml: document 1 (line 1): Widget "w": kind Widget of example.org/v1 is not`
+	unenforced    = "mixed.yaml: 1 object of kind NetworkPolicy, which no rules enforce: no enforcer is placed."
+	nothingKnown  = "widget.yaml: nothing is left to apply"
+)
+
+// mixed writes manifests of a Widget alone, and of known kinds beside it. Warnings name them without the folder.
+func mixed(t *testing.T) (widget, all string, warnings func(stderr string) string) {
+	t.Helper()
+	widget = write(t, "widget.yaml", widgetManifest)
+	all = write(t, "mixed.yaml", widgetManifest+"---\n"+denyManifest+"---\n"+shopManifest+"---"+webManifest)
+	return widget, all, strings.NewReplacer(filepath.Dir(widget)+"/", "", filepath.Dir(all)+"/", "").Replace
+}
+
+func TestRulesWarn(t *testing.T) {
+	t.Parallel()
+	widget, all, warnings := mixed(t)
+	const cure = " To see rules for them: viplab up --proxier nftables --enforcer policy-nftables -f mixed.yaml; " +
+		"viplab rules n1; viplab down\n"
+	for _, c := range []struct {
+		args   []string
+		code   int
+		stdout string
+		stderr []string // nil means none
+	}{
+		{[]string{"-f", all, "--proxier", "nftables"}, 0, "10.96.0.77", []string{skippedWidget, unenforced + cure}},
+		{[]string{"-f", widget}, 2, "", []string{nothingKnown}},
+		{[]string{"--scenario", "np-backend-denied"}, 0, "np-backend-denied/", []string{
+			"Warning: scenario np-backend-denied: 2 objects of kind NetworkPolicy", "To see rules for them: viplab " +
+				"scenario show np-backend-denied | viplab up --proxier iptables --enforcer policy-nftables -f -;",
+		}},
+		{[]string{"--scenario", "nodeport-every-node"}, 0, "nodeport-every-node/", nil},
+	} {
+		code, stdout, stderr := outcome(t, append([]string{"rules", "n1", "--ip", "4"}, c.args...)...)
+		stderr = warnings(stderr)
+		if code != c.code || !strings.Contains(stdout, c.stdout) || c.stderr == nil && stderr != "" {
+			t.Errorf("rules %q: exit code %d, %q, %q", c.args, code, stdout, stderr)
+		}
+		for _, want := range c.stderr {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("rules %q: the warning lacks %q:\n%s", c.args, want, stderr)
+			}
+		}
+	}
+	cmd := viplab(t, "rules", "n1", "-f", "-")
+	cmd.Stdin = strings.NewReader(widgetManifest)
+	if text, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(text), "skipped standard input: ") {
+		t.Errorf("rules -f -: %v: %s", err, text)
+	}
+}

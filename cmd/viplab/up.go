@@ -23,9 +23,11 @@ import (
 
 	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/live/registry"
+	"github.com/viplab/viplab/internal/noun"
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/images"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -61,7 +63,8 @@ holds the lab and outlives the shell. "viplab down" ends it.
 
 The lab's Kubernetes API listens on 127.0.0.1, with TLS and a token. Nothing else of the machine changes.
 
--f names manifests to apply, and at most one lab.yaml, which describes the lab (see docs/labs.md). Flags win over it.`,
+-f names manifests to apply, and at most one lab.yaml, which describes the lab (see docs/labs.md). Flags win over it.
+up skips objects of kinds that it does not know, with a warning. It warns of NetworkPolicies that nothing enforces.`,
 		Example: `  viplab up
   viplab up demo --proxier nftables --enforcer policy-nftables --ip 4 -f web.yaml
   viplab up -f lab.yaml
@@ -85,6 +88,17 @@ func (f *upFlags) run(cmd *cobra.Command, name string) error {
 	if err := f.set(&c); err != nil {
 		return err
 	}
+	objects, err := live.Objects(content.Manifests, "", cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if c.Enforcer == nil {
+		cure := "For a lab that enforces them: --enforcer policy-nftables, or --enforcer policy-calico --pods routed"
+		if f.programs.given("exec") {
+			cure += ", or with --features +networkpolicy if the command itself enforces them"
+		}
+		warnUnenforced(cmd.ErrOrStderr(), c.Proxier, objects, live.Sources(content.Manifests), cure)
+	}
 	if err := prepare(ctx, []spec.Proxier{c.Proxier}, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
@@ -95,22 +109,37 @@ func (f *upFlags) run(cmd *cobra.Command, name string) error {
 	return printLab(cmd.OutOrStdout(), report, folder)
 }
 
+// warnUnenforced warns of network policies among objects of a source if a proxier without an enforcer does not enforce
+// them. cure says what to do.
+func warnUnenforced(w io.Writer, p spec.Proxier, objects []store.Object, source, cure string) {
+	policies := 0
+	for _, o := range objects {
+		if store.ResourceOf(o).Kind == store.KindNetworkPolicy {
+			policies++
+		}
+	}
+	if policies > 0 && !p.Features()[spec.NetworkPolicy] {
+		fmt.Fprintf(w, "Warning: %s: %s of kind NetworkPolicy, which no rules enforce: no enforcer is placed. %s\n",
+			source, noun.Count(policies, "object"), cure)
+	}
+}
+
 // read reads the files of -f, and sets the flags that a lab.yaml among them gives and the command line does not.
 func (f *upFlags) read(cmd *cobra.Command) (content live.Content, name string, err error) {
 	var described string
 	var errs []error
 	for _, path := range f.files {
-		text, err := readFile(path, cmd.InOrStdin())
+		m, err := readManifest(path, cmd.InOrStdin())
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case !live.IsFile(text):
-			content.Manifests = append(content.Manifests, live.Manifest{Source: path, Text: text})
+		case !live.IsFile(m.Text):
+			content.Manifests = append(content.Manifests, m)
 		case described != "":
 			errs = append(errs, fmt.Errorf("%s and %s both describe the lab: want one lab.yaml", described, path))
 		default:
 			described = path
-			file, err := live.ReadFile(path, text)
+			file, err := live.ReadFile(path, m.Text)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -144,12 +173,12 @@ func (f *upFlags) adopt(cmd *cobra.Command, path string, file *live.File) (manif
 			errs = append(errs, fmt.Errorf("%s: %s: %w", path, name, err))
 		}
 	}
-	for _, m := range file.Manifests {
-		if m != "-" && !filepath.IsAbs(m) {
-			m = filepath.Join(filepath.Dir(path), m)
+	for _, name := range file.Manifests {
+		if name != "-" && !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
 		}
-		text, err := readFile(m, cmd.InOrStdin())
-		manifests, errs = append(manifests, live.Manifest{Source: m, Text: text}), append(errs, err)
+		m, err := readManifest(name, cmd.InOrStdin())
+		manifests, errs = append(manifests, m), append(errs, err)
 	}
 	return manifests, errors.Join(errs...)
 }

@@ -22,7 +22,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/live/registry"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // These tests do not run in parallel: each counts the labs of the user.
@@ -249,6 +252,8 @@ func TestALabThatCannotStart(t *testing.T) {
 	defer port.Close()
 	_, number, _ := net.SplitHostPort(port.Addr().String())
 	refused(t, "up --api-port "+number, "127.0.0.1:"+number, "address already in use", "choose another --api-port")
+	refused(t, "up --exec false --api-port "+number+" -f "+write(t, "deny.yaml", denyManifest), "Warning: ",
+		"or with --features +networkpolicy if the command itself enforces them")
 	refused(t, "up Bad_Name --nodes 0 --proxier x", `"Bad_Name" cannot name a lab`, "--nodes: 0", `unknown proxier "x"`)
 	refused(t, "up --proxier iptables,nftables", "a lab has one proxier")
 	refused(t, "up -f /nowhere.yaml", "/nowhere.yaml: no such file")
@@ -256,6 +261,50 @@ func TestALabThatCannotStart(t *testing.T) {
 	refused(t, "up -f "+bad, bad, "unknown field")
 	refused(t, "hold x", "viplab up")
 	nothingLeft(t)
+}
+
+// up and apply skip objects of unknown kinds alike; up warns of policies that nothing enforces.
+func TestUpAndApplyWarn(t *testing.T) {
+	widget, all, warnings := mixed(t)
+	refused(t, "up --nodes 2 -f "+widget, nothingKnown, "Warning: skipped")
+	t.Cleanup(func() { down("warned") })
+	says := func(args, stdout string, wants ...string) {
+		t.Helper()
+		code, out, stderr := outcome(t, strings.Fields(args)...)
+		if code != 0 || !strings.Contains(out, stdout) || strings.Contains(out, "Warning") {
+			t.Errorf("%s: exit code %d\n%s%s", args, code, out, stderr)
+		}
+		for _, want := range wants {
+			if !strings.Contains(warnings(stderr), want) {
+				t.Errorf("%s: the warnings lack %q:\n%s", args, want, stderr)
+			}
+		}
+		if len(wants) == 1 && strings.Contains(stderr, "NetworkPolicy, which") {
+			t.Errorf("%s warns of policies:\n%s", args, stderr)
+		}
+	}
+	says("up warned --nodes 2 --ip 4 -f "+all, "lab warned", skippedWidget, unenforced+
+		" For a lab that enforces them: --enforcer policy-nftables, or --enforcer policy-calico --pods routed")
+	says("apply -f "+all, "services/web unchanged\n", skippedWidget)
+	refused(t, "apply -f "+widget, nothingKnown, "Warning: skipped")
+	succeeds(t, "down", "warned")
+	says("up warned --nodes 2 --ip 4 --enforcer policy-nftables -f "+all, "enforcer policy-nftables", skippedWidget)
+	succeeds(t, "down", "warned")
+	nothingLeft(t)
+}
+
+func TestNoWarningIfTheProxierEnforces(t *testing.T) {
+	objects, err := live.Objects([]live.Manifest{{Source: "x", Text: []byte(denyManifest)}}, "", io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []spec.Proxier{proxiers.Enforcers()[0], proxiers.All()[0]} {
+		var out strings.Builder
+		warnUnenforced(&out, p, objects, "x", "do this")
+		if warns, enforces := out.Len() > 0, p.Features()[spec.NetworkPolicy]; warns == enforces {
+			t.Errorf("%s: %q", p.Name(), out.String())
+		}
+	}
 }
 
 func TestLabFile(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,12 +37,9 @@ func (l *Lab) apply(_ context.Context, call *control.Call) (any, error) {
 	if err := call.Args(&args); err != nil {
 		return nil, err
 	}
-	objects, skipped, err := DecodeKnown(args.Manifests, args.Namespace)
+	objects, err := Objects(args.Manifests, args.Namespace, call.Stderr)
 	if err != nil {
 		return nil, err
-	}
-	for _, s := range skipped {
-		fmt.Fprintf(call.Stdout, "Warning: skipped %v\n", s)
 	}
 	var done []string
 	err = l.standing.Cluster().Store().Do(func(tx *store.Tx) error {
@@ -76,6 +75,32 @@ func outcome(before, after store.Object) string {
 		return "unchanged"
 	}
 	return "configured"
+}
+
+// Objects returns the objects of manifests for commands that create them: as DecodeKnown, with a warning for each that
+// it skips. It is an error if it skips all.
+func Objects(manifests []Manifest, namespace string, warnings io.Writer) ([]store.Object, error) {
+	objects, skipped, err := DecodeKnown(manifests, namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range skipped {
+		fmt.Fprintf(warnings, "Warning: skipped %v\n", s)
+	}
+	if len(objects) == 0 && len(skipped) > 0 {
+		return nil, fmt.Errorf("%s: nothing is left to apply: viplab knows none of the kinds there. "+
+			"Add an object of a kind that the warning lists", Sources(manifests))
+	}
+	return objects, nil
+}
+
+// Sources names the files of manifests.
+func Sources(manifests []Manifest) string {
+	var names []string
+	for _, m := range manifests {
+		names = append(names, m.Source)
+	}
+	return strings.Join(names, ", ")
 }
 
 // DecodeKnown returns the objects of manifests, and those that it skips because it does not know their kind. Objects of

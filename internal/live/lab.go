@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -23,8 +24,6 @@ import (
 	"github.com/viplab/viplab/lab/cluster/api"
 	"github.com/viplab/viplab/lab/cluster/images"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
-	"github.com/viplab/viplab/lab/cluster/manifest"
-	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -164,7 +163,7 @@ func (l *Lab) open(ctx context.Context) (err error) {
 
 // start builds the cluster, applies the manifests and places the programs.
 func (l *Lab) start(ctx context.Context, c Config, b *builds) error {
-	objects, err := decode(c.Manifests)
+	objects, err := Objects(c.Manifests, "", io.Discard) // "viplab up" has printed the warnings
 	if err != nil {
 		return err
 	}
@@ -194,16 +193,6 @@ func (l *Lab) start(ctx context.Context, c Config, b *builds) error {
 		return err
 	}
 	return l.settled(ctx, SettleArgs{})
-}
-
-func decode(manifests []Manifest) ([]store.Object, error) {
-	var objects []store.Object
-	var errs []error
-	for _, m := range manifests {
-		more, err := manifest.Decode(m.Source, m.Text)
-		objects, errs = append(objects, more...), append(errs, err)
-	}
-	return objects, errors.Join(errs...)
 }
 
 // handle carries out a request.
