@@ -22,9 +22,9 @@ import (
 )
 
 // RunConformance judges the proxiers and reports the verdict of each scenario as a subtest, whose name is the
-// scenario's id: "TestConformance/clusterip-spread". With several proxiers it is "TestConformance/PROXIER/ID". The flags
-// -run and -skip choose what runs: -run 'TestConformance/^clusterip-' runs these scenarios alone. All that are chosen
-// run concurrently, as far as they can share clusters.
+// scenario's id: "TestConformance/clusterip-spread". With several proxiers it is "TestConformance/PROXIER/ID". The
+// flags -run and -skip choose what runs: -run 'TestConformance/^clusterip-' runs these scenarios alone. All that are
+// chosen run concurrently, as far as they can share clusters.
 //
 // A scenario whose needs the proxier does not declare is skipped, with the reason, and so is one of Options.Skip. One
 // that fails as Options.Expect foresees passes, and its log says so. If no scenario runs at all, the test fails:

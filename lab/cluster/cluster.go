@@ -2,8 +2,8 @@
 
 // Package cluster joins a lab and the state of a Kubernetes cluster. Nodes of the lab register as Node objects. A Pod
 // object gets a namespace and addresses, an echo server on each container port (or a DNS server, see DNSImage) and a
-// status. A pod with hostNetwork serves on its node's addresses. With RunPrograms, pods run programs. The lab's pods and
-// the servers in them are named NAMESPACE/NAME.
+// status. A pod with hostNetwork serves on its node's addresses. With RunPrograms, pods run programs. The pods of the
+// lab and the servers in them are named NAMESPACE/NAME.
 package cluster
 
 import (
