@@ -267,7 +267,7 @@ type silentError struct {
 }
 
 func (e *silentError) Error() string {
-	text := fmt.Sprintf("canary %s on %s is %s", e.canary, e.node, e.answer)
+	text := fmt.Sprintf("viplab's own Service %s on %s is %s", e.canary, e.node, e.answer)
 	if e.only != 0 {
 		text += fmt.Sprintf("; it serves IP%s: if it serves no other family, judge it with --ip %d", e.only, e.only)
 	}

@@ -91,7 +91,8 @@ func Describe(groups []Group, scenarios []spec.Scenario) ([]spec.Scenario, error
 		written[s.ID] = true
 		d, ok := described[s.ID]
 		if !ok {
-			errs = append(errs, fmt.Errorf("scenario %s has no row in the catalogue: describe it in %s", s.ID, File))
+			errs = append(errs, fmt.Errorf("scenario %s has no row in the catalogue: add one to its group in %s:\n"+stub, s.ID,
+				File, s.ID))
 		}
 		s.Group, s.Priority, s.Source, s.Why = d.Group, d.Priority, d.Source, d.Why
 	}
@@ -151,6 +152,16 @@ func IDs() ([]string, error) {
 	}
 	return ids, err
 }
+
+// stub is a row to fill in.
+const stub = `  - id: %s
+    priority: P1
+    description: 'TODO: the promise in a sentence.'
+    faults: [] # viplab prove --list
+    behaviour: 'Given TODO; when TODO; then TODO.'
+    modes: 'all'
+    source: 'TODO: the page that promises it'
+`
 
 // ByRow groups scenarios by the ids of their rows. It leaves out scenarios that no row describes.
 func ByRow(groups []Group, scenarios []spec.Scenario) map[string][]spec.Scenario {
