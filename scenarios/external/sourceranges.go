@@ -3,6 +3,8 @@
 package external
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -14,9 +16,10 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// The client has several addresses. The ranges that list the client list the first one alone.
+// The client has several addresses. The ranges that list the client list the first one alone. No host has the other
+// address of these ranges; sr-survives-syncs is about ranges of a single address.
 var (
-	client4, client6 = "192.168.7.201/32", "fd00:7::201/128"
+	client4, client6 = "192.168.7.200/31", "fd00:7::200/127"
 	otherAddress     = spec.HostAt("client", 0).AtAddr(spec.Secondary)
 )
 
@@ -38,6 +41,7 @@ func sourceranges() []spec.Scenario {
 			}},
 		},
 		srPodClients(),
+		srSurvivesSyncs(),
 		{
 			ID: "sr-node-client", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{
@@ -111,6 +115,31 @@ func srRuntimeChange() spec.Scenario {
 			{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
 				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
 			}},
+		},
+	}
+}
+
+// passing is how many Services come while the client connects.
+const passing = 4
+
+// srSurvivesSyncs lists the client by ranges of one address, which programs may write otherwise than they read them. It
+// asks over UDP: TCP sends again what is dropped.
+func srSurvivesSyncs() spec.Scenario {
+	rows := []spec.Row{{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", Servers: []string{"a2"}}}
+	return spec.Scenario{
+		ID: "sr-survives-syncs", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+		Given: []store.Object{
+			Backend("a2", "n2", UDP(8080)),
+			Service("web", LoadBalancer(), UDPPort(80, 8080), SourceRanges("192.168.7.201/32", "fd00:7::201/128")),
+		},
+		Steps: []spec.Step{
+			{Name: "the client is listed", Do: IngressViaN1("web", "203.0.113.167", "2001:db8:113::167"), Rows: rows},
+			{Name: "other Services come", Check: During(rows, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for i := range passing {
+					RunActions(ctx, w, Apply(Service(fmt.Sprint("passing", i), Selecting("web"))))
+					spec.TryDo(w.Settle(ctx))
+				}
+			})},
 		},
 	}
 }
