@@ -90,7 +90,7 @@ type Node struct {
 	Store *store.Store
 	// StateDir is a private folder for files (locks, sockets, logs). It is empty at the start.
 	StateDir string
-	// Config holds the settings of an administrator.
+	// Config holds the settings of an administrator, but for those of options that the proxier does not declare.
 	Config ProxyConfig
 	// EndpointsGate, if not nil, is closed once the proxier may learn of EndpointSlices. Until then Apply is not called,
 	// and an API server for the Store does not answer requests for EndpointSlices. Start returns when the proxier has
