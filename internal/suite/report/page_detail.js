@@ -3,6 +3,7 @@ const signs = { pass: '✓', known: 'k', fail: '✗', skip: '–', broken: '!' }
 const verdicts = { pass: 'passed', known: 'failed as known', fail: 'failed', skip: 'skipped', broken: 'broken' };
 const details = new Map(); // of each scenario: the script element with its data, and its line of the matrix
 let player = null; // of the trace that is open
+let shown = ''; // the address of the detail that was opened last
 
 // make builds an element: make('a', {href: '#'}, 'text', child).
 function make(tag, attributes, ...children) {
@@ -34,6 +35,7 @@ function open(scenario, proxier) {
   const d = $('detail'), data = JSON.parse(details.get(scenario).script.textContent), { row, scenario: about } = data;
   const r = data.results && data.results.find(x => x.proxier === proxier);
   player = null;
+  shown = location.hash;
   const close = make('button', { class: 'close', 'aria-label': 'close' }, 'close');
   close.addEventListener('click', () => d.close());
   d.replaceChildren(close, make('h2', { id: 'detail-title' }, scenario, r && ` on ${r.proxier}: `, r && make('span', { class: r.verdict }, verdicts[r.verdict] + (r.cause ? ', ' + r.cause : ''))),
@@ -169,7 +171,7 @@ const scripts = [...document.querySelectorAll('script.data')];
 entries.filter(e => e.scenario).forEach((entry, i) => details.set(entry.scenario, { script: scripts[i], entry }));
 $('detail').addEventListener('close', () => {
   const [scenario, proxier] = addressed();
-  if ($('detail').open || !details.has(scenario)) return; // the address changed, which closed it or opened it again
+  if ($('detail').open || location.hash !== shown) return; // the address changed, which closed it or opens it again
   history.replaceState(null, '', filterAddress());
   const { cells, tr } = details.get(scenario).entry, link = cells[proxiers.indexOf(proxier)] || tr.querySelector('a');
   if (link.offsetParent) enter(link);

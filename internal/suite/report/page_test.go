@@ -191,6 +191,17 @@ func TestPageOpensAnAddress(t *testing.T) {
 	}
 }
 
+// The event of a closed dialog may come after the next address: it leaves that address alone.
+func TestPageOpensTheNextAddressAtOnce(t *testing.T) {
+	p := browse(t)
+	p.Run(chromedp.Navigate(browsertest.Ask[string](p, `location.href`)+"#b-two/p"), detailOpen)
+	browsertest.Ask[string](p, `document.getElementById('detail').close(), location.hash = '#a-one'`)
+	p.Run(chromedp.Poll[chromedp.Void](`document.getElementById('detail').open`, chromedp.WithPollingTimeout(20*time.Second)))
+	if got := browsertest.Ask[string](p, `location.hash`); got != "#a-one" {
+		t.Errorf("the address is %q", got)
+	}
+}
+
 // What is missing leaves no word of the script: a proxier alone, and the page of the catalogue, which has no results.
 func TestPageSaysNothingOfWhatIsMissing(t *testing.T) {
 	alone := New("1.0", "6.1", "three nodes", []spec.Result{result("a-one", "p", spec.Pass)})
