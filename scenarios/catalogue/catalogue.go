@@ -91,8 +91,8 @@ func Describe(groups []Group, scenarios []spec.Scenario) ([]spec.Scenario, error
 		written[s.ID] = true
 		d, ok := described[s.ID]
 		if !ok {
-			errs = append(errs, fmt.Errorf("scenario %s has no row in the catalogue: add one to its group in %s:\n"+stub, s.ID,
-				File, s.ID))
+			errs = append(errs, fmt.Errorf("scenario %s has no row in the catalogue: add one to its group in %s:\n"+stub,
+				s.ID, File, s.ID))
 		}
 		s.Group, s.Priority, s.Source, s.Why = d.Group, d.Priority, d.Source, d.Why
 	}

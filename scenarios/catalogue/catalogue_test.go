@@ -63,7 +63,8 @@ func TestErrorsNameWhatDoesNotAgree(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"there are two rows g-one", "row g-none must have", "g-two that does not exist", "g-other has no row", File, "  - id: g-other\n    priority: P1\n",
+		"there are two rows g-one", "row g-none must have", "g-two that does not exist", "g-other has no row", File,
+		"  - id: g-other\n    priority: P1\n",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)

@@ -157,7 +157,7 @@ func sharedAddress() spec.Scenario {
 // change roles.
 func besideUnranged() spec.Scenario {
 	ip := LoadBalancerIP(157)
-	ranges := SourceRanges(client4, client6)
+	ranges := SourceRanges(ClientRange4, ClientRange6)
 	at := func(port uint16, ranged bool) []spec.Row {
 		others := spec.Row{Servers: []string{"a2"}}
 		if ranged {

@@ -16,12 +16,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// The client has several addresses. The ranges that list the client list the first one alone. No host has the other
-// address of these ranges; sr-survives-syncs is about ranges of a single address.
-var (
-	client4, client6 = "192.168.7.200/31", "fd00:7::200/127"
-	otherAddress     = spec.HostAt("client", 0).AtAddr(spec.Secondary)
-)
+// otherAddress is an address of the client that ranges do not list.
+var otherAddress = spec.HostAt("client", 0).AtAddr(spec.Secondary)
 
 // nobody holds ranges without an address of a host in the lab.
 var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
@@ -31,7 +27,9 @@ func sourceranges() []spec.Scenario {
 	return []spec.Scenario{
 		{
 			ID: "sr-allow-deny", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), SourceRanges(client4, client6))},
+			Given: []store.Object{
+				Backend("a2", "n2"), Service("web", LoadBalancer(), SourceRanges(ClientRange4, ClientRange6)),
+			},
 			Steps: []spec.Step{{
 				Do: IngressViaN1("web", "203.0.113.40", "2001:db8:113::40"),
 				Rows: []spec.Row{
@@ -83,7 +81,7 @@ func sourceranges() []spec.Scenario {
 		srRuntimeChange(),
 		{
 			ID: "sr-without-endpoints", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-			Given: []store.Object{Service("web", LoadBalancer(), SourceRanges(client4, client6))},
+			Given: []store.Object{Service("web", LoadBalancer(), SourceRanges(ClientRange4, ClientRange6))},
 			Steps: []spec.Step{{
 				Do: IngressViaN1("web", "203.0.113.50", "2001:db8:113::50"),
 				Rows: []spec.Row{
@@ -108,10 +106,13 @@ func srRuntimeChange() spec.Scenario {
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", Servers: []string{"a2"},
 					Want: spec.Reply | spec.Silence | spec.Reset, Choice: "an open connection of a client that ranges exclude"},
 			}},
-			{Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(client4, client6))}, Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
-				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: DropOrReject},
-			}},
+			{
+				Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(ClientRange4, ClientRange6))},
+				Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
+					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: DropOrReject},
+				},
+			},
 			{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
 				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
 			}},
@@ -134,7 +135,7 @@ func srSurvivesSyncs() spec.Scenario {
 		},
 		Steps: []spec.Step{
 			{Name: "the client is listed", Do: IngressViaN1("web", "203.0.113.167", "2001:db8:113::167"), Rows: rows},
-			{Name: "other Services come", Check: During(rows, func(ctx context.Context, w spec.World, t spec.Traffic) {
+			{Name: "other Services come", Check: During(rows, func(ctx context.Context, w spec.World, _ spec.Traffic) {
 				for i := range passing {
 					RunActions(ctx, w, Apply(Service(fmt.Sprint("passing", i), Selecting("web"))))
 					spec.TryDo(w.Settle(ctx))
@@ -187,7 +188,7 @@ func anyAndFormat() spec.Scenario {
 			Service("everybody", LoadBalancer(), Selecting("web"), SourceRanges("198.18.0.0/15", "0.0.0.0/0",
 				"2001:db8:ffff::/48",
 				"::/0")),
-			Service("blanks", LoadBalancer(), Selecting("web"), SourceRanges(" "+client4+" ", " "+client6)),
+			Service("blanks", LoadBalancer(), Selecting("web"), SourceRanges(" "+ClientRange4+" ", " "+ClientRange6)),
 			Service("only4", LoadBalancer(), Selecting("web"), SourceRanges("198.18.0.0/15")),
 			Service("only6", LoadBalancer(), Selecting("web"), SourceRanges("2001:db8:ffff::/48")),
 		},

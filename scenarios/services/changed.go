@@ -233,7 +233,7 @@ func changedEverything() spec.Scenario {
 	}
 	options := []ServiceOption{
 		Selecting("web"), LoadBalancer(), ETPLocal(), ITPLocal(), Affinity(), tcp("a", 81, 8080),
-		ServicePort("b", corev1.ProtocolUDP, 81, 8081), SourceRanges("192.168.7.200/31", "fd00:7::200/127"),
+		ServicePort("b", corev1.ProtocolUDP, 81, 8081), SourceRanges(ClientRange4, ClientRange6),
 	}
 	addresses := []spec.Target{LoadBalancerIP(147), LoadBalancerIP(148)}
 	addresses[0].Port = 81
