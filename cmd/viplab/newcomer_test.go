@@ -92,15 +92,21 @@ func TestTheNewcomersPath(t *testing.T) {
 // skipWithout skips the test if it needs what only a virtual machine has.
 func skipWithout(t *testing.T, purpose string) {
 	t.Helper()
+	if needsVM(t, purpose) {
+		t.Skipf("%s cannot run on this kernel", purpose)
+	}
+}
+
+// needsVM reports whether a purpose, in the words of "viplab doctor", needs another kernel than this one.
+func needsVM(t *testing.T, purpose string) bool {
+	t.Helper()
 	var doctor struct {
 		InVM []string `json:"in_vm"`
 	}
 	if err := json.Unmarshal([]byte(succeeds(t, "doctor", "--json")), &doctor); err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(doctor.InVM, purpose) {
-		t.Skipf("%s cannot run on this kernel", purpose)
-	}
+	return slices.Contains(doctor.InVM, purpose)
 }
 
 // walk goes the whole path, and switches to a proxier at its end.
