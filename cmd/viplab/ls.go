@@ -101,9 +101,9 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Describe a lab: its machines, and whether its programs have converged",
-		Long: `status waits until the programs on the nodes have programmed the cluster's present state, and describes the
-lab. It ends with exit code 1 if a program could not, or does not within seconds. So it is what a script runs between
-a change and the requests that shall see it: an address in the status of a Service says nothing about the nodes.`,
+		Long: `status waits until the programs on the nodes have programmed the cluster's present state, and describes
+the lab. It ends with exit code 1 if a program could not, or does not within seconds. A script runs it between a change
+and the requests that shall see it: an address in the status of a Service says nothing about the nodes.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := output.check(); err != nil {

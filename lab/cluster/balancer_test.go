@@ -58,13 +58,14 @@ func TestBalanceLoads(t *testing.T) {
 	if err := c.WaitBalancer(t.Context(), c.Store().Snapshot().Revision); err != nil {
 		t.Fatal(err)
 	}
+	n2 := c.Lab().Node("n2").Addr(lab.V4)
 	for _, h := range []*lab.Host{c.Lab().Client(), c.Lab().Router()} {
-		if routes, err := h.Netlink().RouteGet(ip.AsSlice()); err != nil || !routes[0].Gw.Equal(c.Lab().Node("n2").Addr(lab.V4).AsSlice()) {
+		if routes, err := h.Netlink().RouteGet(ip.AsSlice()); err != nil || !routes[0].Gw.Equal(n2.AsSlice()) {
 			t.Errorf("%s: %v, %v, want the node with a pod", h.Name(), routes, err)
 		}
 	}
 	// An address that no Service has, so that only the test changes its route.
-	free, n2 := netip.MustParseAddr("203.0.113.77"), c.Lab().Node("n2").Addr(lab.V4)
+	free := netip.MustParseAddr("203.0.113.77")
 	for _, h := range []*lab.Host{c.Lab().Client(), c.Lab().Router()} {
 		for _, nodes := range [][]string{{"n1", "n2"}, {"n2"}, nil} {
 			if err := c.route(free, nodes); err != nil {

@@ -124,7 +124,8 @@ func TestDoRunsInside(t *testing.T) {
 
 func TestDoWithoutANamespace(t *testing.T) {
 	var none *netns.NS
-	if err := none.Do(func() error { return nil }); err == nil || !strings.Contains(err.Error(), "no network namespace") {
+	err := none.Do(func() error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "no network namespace") {
 		t.Errorf("%v, want that there is none", err)
 	}
 }

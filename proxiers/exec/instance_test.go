@@ -120,8 +120,8 @@ func TestAProgramThatCrashesOnAnUpdate(t *testing.T) {
 func TestAProgramThatNeverSyncs(t *testing.T) {
 	w := newWorld(t)
 	idle, good := w.start("n1", "sleep", "infinity"), w.start("n2", child("good")...)
-	wantError(t, w.apply(within(t, 2*time.Second), idle), "n1: mine never became ready: viplab's own Service ", " on n1 is ",
-		"written nothing")
+	wantError(t, w.apply(within(t, 2*time.Second), idle), "n1: mine never became ready: viplab's own Service ",
+		" on n1 is ", "written nothing")
 	ctx := within(t, patience)
 	must(t, w.apply(ctx, good))
 	must(t, idle.Stop(ctx))

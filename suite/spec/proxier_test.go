@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// A program is told no setting of an option that it lacks.
+// For leaves out the settings of options that a program lacks.
 func TestSettingsOfOptions(t *testing.T) {
 	all := ProxyConfig{
-		MasqueradeAll: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, NodePortsOnPrimary: true,
-		NoExternalIPs: true, NoLocalhostNodePorts: true, IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
+		MasqueradeAll: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		NodePortsOnPrimary: true, NoExternalIPs: true, NoLocalhostNodePorts: true, IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
 		MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"), SyncPeriod: time.Second,
 		Conntrack: ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1, UDP: 1, UDPStream: 1, TCPBeLiberal: true},
 	}
@@ -28,10 +28,10 @@ func TestSettingsOfOptions(t *testing.T) {
 		want    []string // fields that are not zero
 	}{
 		{Features(), []string{"NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "SyncPeriod"}},
-		{Features(MasqueradeAll, Metrics), []string{"MasqueradeAll", "NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP",
-			"MetricsAddress", "SyncPeriod"}},
-		{Features(NodePortAddresses, PrimaryNodePorts, ConntrackTimeouts), []string{"NodePortAddresses", "NodePortsOnPrimary",
-			"NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "Conntrack", "SyncPeriod"}},
+		{Features(MasqueradeAll, Metrics), []string{"MasqueradeAll", "NoLocalhostNodePorts", "IPVSScheduler",
+			"IPVSStrictARP", "MetricsAddress", "SyncPeriod"}},
+		{Features(NodePortAddresses, PrimaryNodePorts, ConntrackTimeouts), []string{"NodePortAddresses",
+			"NodePortsOnPrimary", "NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "Conntrack", "SyncPeriod"}},
 	} {
 		var got []string
 		for field, value := range reflect.ValueOf(all.For(c.offered)).Fields() {
@@ -46,7 +46,8 @@ func TestSettingsOfOptions(t *testing.T) {
 	if got := all.For(Features(AllFeatures()...)); !reflect.DeepEqual(got, all) {
 		t.Errorf("with all features: %+v", got)
 	}
-	if got := all.For(Features(ConntrackTimeouts)).Conntrack; got != (ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1}) {
+	tcp := ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1}
+	if got := all.For(Features(ConntrackTimeouts)).Conntrack; got != tcp {
 		t.Errorf("timeouts of TCP alone: %+v", got)
 	}
 }

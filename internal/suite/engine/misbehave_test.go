@@ -142,8 +142,11 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 
 // A log that cannot be written costs a failure a file, and the run nothing.
 func TestALogThatPanics(t *testing.T) {
-	b := bad{Proxier: none.New(), name: "fails", apply: func(context.Context, int64) error { return errors.New("bad rule") },
-		log: func() error { panic("no such file") }}
+	b := bad{
+		Proxier: none.New(), name: "fails",
+		apply: func(context.Context, int64) error { return errors.New("bad rule") },
+		log:   func() error { panic("no such file") },
+	}
 	out := t.TempDir()
 	r := run(t, engine.Options{Proxiers: []spec.Proxier{b}, Scenarios: []spec.Scenario{simple("sound-one")}, Out: out})
 	if r := r["sound-one"]; r.Verdict != spec.Fail || !strings.Contains(r.Reason, "bad rule") {

@@ -83,8 +83,8 @@ func (o Options) Select() ([]faults.Fault, []string, error) {
 		ids = named
 	}
 	if len(chosen) == 0 && o.Only == nil && len(ids) > 0 {
-		return nil, nil, fmt.Errorf("no fault names %s: nothing would be proved (the row of a scenario names its faults: "+
-			"viplab scenario show)", strings.Join(ids, ", "))
+		return nil, nil, fmt.Errorf("no fault names %s: nothing would be proved (the row of a scenario "+
+			"names its faults: viplab scenario show)", strings.Join(ids, ", "))
 	}
 	if len(ids) == 0 || len(chosen) == 0 {
 		return nil, nil, errors.New("no fault or no scenario matches: nothing would be proved " +

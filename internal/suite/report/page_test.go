@@ -196,7 +196,7 @@ func TestPageOpensTheNextAddressAtOnce(t *testing.T) {
 	p := browse(t)
 	p.Run(chromedp.Navigate(browsertest.Ask[string](p, `location.href`)+"#b-two/p"), detailOpen)
 	browsertest.Ask[string](p, `document.getElementById('detail').close(), location.hash = '#a-one'`)
-	p.Run(chromedp.Poll[chromedp.Void](`document.getElementById('detail').open`, chromedp.WithPollingTimeout(20*time.Second)))
+	p.Run(detailOpen)
 	if got := browsertest.Ask[string](p, `location.hash`); got != "#a-one" {
 		t.Errorf("the address is %q", got)
 	}
@@ -233,7 +233,8 @@ func TestPageNamesFamilies(t *testing.T) {
 	for cluster, want := range map[string]string{
 		"3 nodes, overlay vxlan, dual":                     "3 nodes, overlay vxlan, IPv4 and IPv6",
 		"3 nodes, overlay vxlan (why), 4, enforcer calico": "3 nodes, overlay vxlan (why), IPv4 only, enforcer calico",
-		"v1, 6 nodes, 6; 4 nodes, 4; 3 nodes, dual":        "v1, 6 nodes, IPv6 only; 4 nodes, IPv4 only; 3 nodes, IPv4 and IPv6",
+		"v1, 6 nodes, 6; 4 nodes, 4; 3 nodes, dual": "v1, 6 nodes, IPv6 only; 4 nodes, IPv4 only; " +
+			"3 nodes, IPv4 and IPv6",
 		"": "",
 	} {
 		var b strings.Builder
