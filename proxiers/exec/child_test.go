@@ -55,7 +55,7 @@ func runChild() int {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	for last := ""; ; <-tick.C {
-		rules, poison, err := c.rules()
+		rules, poison, err := c.rules(strings.Contains(manner, "narrow"))
 		switch {
 		case err != nil:
 			fmt.Println(err)
@@ -174,8 +174,9 @@ func (c *client) ask(method, path string, body io.Reader, want int, into any) er
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// rules is the ruleset for the cluster as it is, and whether there is a Service named poison.
-func (c *client) rules() (text string, poison bool, err error) {
+// rules is the ruleset for the cluster as it is, for IPv4 alone if only4 is set, and whether there is a Service named
+// poison.
+func (c *client) rules(only4 bool) (text string, poison bool, err error) {
 	var services corev1.ServiceList
 	var slices discoveryv1.EndpointSliceList
 	if err := c.list("/api/v1/services", &services); err != nil {
@@ -190,6 +191,9 @@ func (c *client) rules() (text string, poison bool, err error) {
 	for _, s := range services.Items {
 		poison = poison || s.Name == "poison"
 		for _, e := range slices.Items {
+			if only4 && e.AddressType == discoveryv1.AddressTypeIPv6 {
+				continue
+			}
 			if e.Namespace == s.Namespace && e.Labels[discoveryv1.LabelServiceName] == s.Name && len(e.Endpoints) > 0 {
 				writeRule(&b, s.Spec, e)
 			}

@@ -23,6 +23,10 @@ const obeyLimit = 100 * time.Second
 // the error names the canary.
 const readyLimit = 25 * time.Second
 
+// secondFamilyLimit is how long a process that serves its first canary in one IP family may take to serve one in the
+// other. A process that takes longer serves one family alone.
+const secondFamilyLimit = 8 * time.Second
+
 // wasReady reports whether the process, or one before it, has converged once.
 func (i *instance) wasReady() bool {
 	i.mu.Lock()
@@ -39,7 +43,7 @@ func (i *instance) confirm(ctx context.Context, want *store.Snapshot, since uint
 		if !i.wasReady() {
 			limit = machine.Limit(readyLimit)
 		}
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit.Round(time.Second)))
 		defer cancel()
 	}
 	for {
@@ -133,8 +137,30 @@ func (i *instance) served(ctx context.Context, revision uint64, older int) error
 // a process of its own may be slow to answer.
 func (i *instance) await(ctx context.Context, g *generation) error {
 	began := time.Now()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	return observe.Await(ctx, i.changes, func(ctx context.Context) error {
-		_, err := g.ask(ctx, i.node, traffic.Probe{Patience: time.Since(began) / 8})
+		served, err := g.ask(ctx, i.node, traffic.Probe{Patience: time.Since(began) / 8})
+		limit := machine.Busy(machine.Limit(secondFamilyLimit))
+		if i.halfReadyFor(served > 0 && err != nil) > limit {
+			giveUp(fmt.Errorf("the other family has answered for %s", limit.Round(time.Second)))
+		}
 		return err
 	})
+}
+
+// halfReadyFor returns for how long canaries have been answered in some families alone, before the process first served
+// one in all. It is zero if half is false.
+func (i *instance) halfReadyFor(half bool) time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case !half || i.ready:
+		i.half = time.Time{}
+	case i.half.IsZero():
+		i.half = time.Now()
+	default:
+		return time.Since(i.half)
+	}
+	return 0
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,8 +42,9 @@ type instance struct {
 
 	mu    sync.Mutex // held while the process is replaced
 	life  *process
-	floor int  // an earlier process may have served the canaries up to this number
-	ready bool // the process has converged at least once
+	floor int       // an earlier process may have served the canaries up to this number
+	ready bool      // the process has converged at least once
+	half  time.Time // when a canary was first answered in some families alone; see halfReadyFor
 }
 
 // open acquires everything that the program needs.

@@ -128,6 +128,19 @@ func TestAProgramThatNeverSyncs(t *testing.T) {
 	must(t, good.Stop(ctx))
 }
 
+// TestAProgramOfOneFamily: a program that serves IPv4 alone is given up long before one that serves nothing, and stays
+// so when the engine tries again.
+func TestAProgramOfOneFamily(t *testing.T) {
+	w := newWorld(t)
+	narrow := w.start("n1", child("narrow")...)
+	ctx := within(t, patience)
+	for range 2 {
+		wantError(t, w.apply(ctx, narrow), "n1: mine never became ready: viplab's own Service [", "judge it with --ip 4",
+			"the other family has answered for ")
+	}
+	must(t, narrow.Stop(ctx))
+}
+
 // What an earlier program has left in the kernel answers for no canary of a later one.
 func TestAProgramThatComesAfterAnother(t *testing.T) {
 	w := newWorld(t)

@@ -184,7 +184,7 @@ func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) 
 		case <-changed:
 		case <-expired:
 			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)",
-				a.node, a.role, revision, limit, applied)
+				a.node, a.role, revision, limit.Round(time.Second), applied)
 			if failure != nil {
 				err = fmt.Errorf("%w; its newest attempt: %w", err, failure)
 			}
