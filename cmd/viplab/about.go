@@ -53,7 +53,15 @@ func (f *proxierFlags) version(p spec.Proxier) string {
 }
 
 // commandLine returns the command of this process, quoted for a shell.
-func commandLine() string { return quoted(append([]string{"viplab"}, os.Args[1:]...)) }
+func commandLine() string { return quoted(append([]string{calledAs(os.Args[0])}, os.Args[1:]...)) }
+
+// calledAs returns the word that starts viplab again, given the word that started this process, such as "bin/viplab".
+func calledAs(word string) string {
+	if word == "/proc/self/exe" { // to the shell this is the shell
+		return "viplab"
+	}
+	return word
+}
 
 // quoted returns words as a shell takes them.
 func quoted(words []string) string {

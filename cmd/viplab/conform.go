@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -124,7 +125,7 @@ func listScenarios(w io.Writer, o engine.Options) error {
 // options checks all flags before anything is built and reports every mistake at once. It does not set the scenarios,
 // which are built in the process that runs them.
 func (f *conformFlags) options() (engine.Options, error) {
-	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Keep: f.keep, Flags: f.rerunFlags}
+	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Keep: f.keep, Command: f.rerun}
 	var errs [7]error
 	o.Proxiers, errs[0] = f.proxiers.proxiers()
 	o.Enforcer, errs[1] = f.proxiers.enforcer()
@@ -138,13 +139,13 @@ func (f *conformFlags) options() (engine.Options, error) {
 		errs[4], inFlag("out", errs[5]), errs[6])
 }
 
-// rerunFlags returns the flags that select one of the proxiers for another run.
-func (f *conformFlags) rerunFlags(p spec.Proxier) string {
-	flags := f.proxiers.quoted(p)
+// rerun returns the command line that judges one of the proxiers once more.
+func (f *conformFlags) rerun(p spec.Proxier) string {
+	command := quoted([]string{calledAs(os.Args[0]), "conform"}) + " " + f.proxiers.quoted(p)
 	if f.fault != "" {
-		flags += " --fault " + string(f.fault)
+		command += " --fault " + string(f.fault)
 	}
-	return flags
+	return command
 }
 
 // enterSandbox enters the sandbox, and sets the options that are built only there: the scenarios, the expectations, and

@@ -56,10 +56,11 @@ type Options struct {
 	FailFast bool
 	// Out is the folder for the evidence of failures. Empty means that none is kept.
 	Out string
-	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer, for the command that repeats
-	// a failed scenario. Nil means --proxier and --enforcer with their names.
-	Flags func(spec.Proxier) string
-	// Again returns the command that repeats a scenario on a proxier. Nil means "viplab conform" with Flags.
+	// Command returns the command line that judges a proxier with the enforcer, for the command that repeats a failed
+	// scenario. Nil means "viplab conform" with --proxier, --enforcer and their names.
+	Command func(spec.Proxier) string
+	// Again returns the command that repeats a scenario on a proxier. Nil means Command with the scenario and the kind
+	// of cluster.
 	Again func(spec.Scenario, spec.Proxier) string
 	// Expect are the known deviations of each proxier, by its name. A proxier without an entry has none.
 	Expect map[string]*expect.Known
@@ -192,15 +193,15 @@ func (o Options) rerunCommand(s spec.Scenario, p spec.Proxier) string {
 	if o.Again != nil {
 		return o.Again(s, p)
 	}
-	flags := "--proxier " + p.Name()
+	command := "viplab conform --proxier " + p.Name()
 	switch {
-	case o.Flags != nil:
-		flags = o.Flags(p)
+	case o.Command != nil:
+		command = o.Command(p)
 	case o.Enforcer != nil:
-		flags += " --enforcer " + o.Enforcer.Name()
+		command += " --enforcer " + o.Enforcer.Name()
 	}
-	return fmt.Sprintf("viplab conform %s --focus '^%s$' --ip %s --pods %s --overlay %s", flags, s.ID, o.Stack,
-		o.PodNetwork, o.Overlay)
+	return fmt.Sprintf("%s --focus '^%s$' --ip %s --pods %s --overlay %s", command, s.ID, o.Stack, o.PodNetwork,
+		o.Overlay)
 }
 
 // Whole returns how many scenarios all shards of the run have together.
