@@ -6,7 +6,8 @@ import "testing"
 
 func TestCalledAs(t *testing.T) {
 	for word, want := range map[string]string{
-		"viplab": "viplab", "bin/viplab": "bin/viplab", "/opt/viplab-arm64": "/opt/viplab-arm64", "/proc/self/exe": "viplab",
+		"viplab": "viplab", "bin/viplab": "bin/viplab", "/opt/viplab-arm64": "/opt/viplab-arm64",
+		"/proc/self/exe": "viplab",
 	} {
 		if got := calledAs(word); got != want {
 			t.Errorf("%s: %q, want %q", word, got, want)

@@ -135,8 +135,8 @@ func TestAProgramOfOneFamily(t *testing.T) {
 	narrow := w.start("n1", child("narrow")...)
 	ctx := within(t, patience)
 	for range 2 {
-		wantError(t, w.apply(ctx, narrow), "n1: mine never became ready: viplab's own Service [", "judge it with --ip 4",
-			"the other family has answered for ")
+		wantError(t, w.apply(ctx, narrow), "n1: mine never became ready: viplab's own Service [",
+			"judge it with --ip 4", "the other family has answered for ")
 	}
 	must(t, narrow.Stop(ctx))
 }
