@@ -122,6 +122,9 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 		if len(x.Proxiers) > 0 {
 			on = strings.Join(x.Proxiers, ", ")
 		}
+		if len(x.Except) > 0 {
+			on += " but " + strings.Join(x.Except, ", ")
+		}
 		fmt.Fprintf(t, "%s\t%s\n\tin %s\n\tcaught by %s\n", x.Name, x.Description, on, strings.Join(x.Scenarios, ", "))
 	}
 	return t.Flush()

@@ -237,7 +237,7 @@ func (p *Proof) try(ctx context.Context, f faults.Fault, t *Trial) {
 func (o Options) foreign(f faults.Fault, proxier string) string {
 	switch {
 	case !f.For(proxier):
-		return "it is about another mechanism"
+		return "it is about another mechanism, or a deviation of the proxier undoes it"
 	case f.BothFamilies && o.Stack != lab.Dual:
 		return "the cluster has one IP family"
 	}

@@ -35,6 +35,8 @@ type Fault struct {
 	Description string
 	// Proxiers are the names of the proxiers that the fault applies to. None means all.
 	Proxiers []string
+	// Except are the names of proxiers that the fault does not apply to, because a known deviation of theirs undoes it.
+	Except []string
 	// Scenarios are the ids of the scenarios that must all fail with the fault, on every proxier that has their
 	// features. For faults of proxiers, All sets it from the catalogue.
 	Scenarios []string
@@ -123,7 +125,7 @@ func Names() []string {
 
 // For reports whether the fault applies to a proxier.
 func (f Fault) For(proxier string) bool {
-	return len(f.Proxiers) == 0 || slices.Contains(f.Proxiers, proxier)
+	return (len(f.Proxiers) == 0 || slices.Contains(f.Proxiers, proxier)) && !slices.Contains(f.Except, proxier)
 }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)

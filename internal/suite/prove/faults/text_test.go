@@ -117,3 +117,20 @@ func TestRowsNameFaults(t *testing.T) {
 		}
 	}
 }
+
+func TestWhichProxiersAFaultIsFor(t *testing.T) {
+	for _, c := range []struct {
+		f    Fault
+		want []string
+	}{
+		{Fault{}, []string{"a", "b", "c"}},
+		{Fault{Except: []string{"b"}}, []string{"a", "c"}},
+		{Fault{Proxiers: []string{"a", "b"}}, []string{"a", "b"}},
+		{Fault{Proxiers: []string{"a", "b"}, Except: []string{"b"}}, []string{"a"}},
+	} {
+		got := slices.DeleteFunc([]string{"a", "b", "c"}, func(p string) bool { return !c.f.For(p) })
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v but %v: for %v, want %v", c.f.Proxiers, c.f.Except, got, c.want)
+		}
+	}
+}
