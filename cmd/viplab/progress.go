@@ -25,6 +25,7 @@ type progress struct {
 	mu      sync.Mutex
 	last    engine.Event
 	failed  int
+	broken  int
 	skipped int
 	printed time.Duration // when the last line was written, since the start
 	done    chan struct{} // closed by end; nil before the first line is due
@@ -41,7 +42,11 @@ func (p *progress) listen(e engine.Event) {
 	case spec.Skip:
 		p.skipped++
 	case spec.Fail, spec.Broken:
-		p.failed++
+		if e.Result.Verdict == spec.Fail {
+			p.failed++
+		} else {
+			p.broken++
+		}
 		if p.failure != nil {
 			p.clear()
 			p.failure(e.Cell, *e.Result)
@@ -81,6 +86,9 @@ func (p *progress) status() string {
 		time.Since(p.began).Seconds())
 	if p.failed > 0 {
 		s += fmt.Sprintf(", %d failed", p.failed)
+	}
+	if p.broken > 0 {
+		s += fmt.Sprintf(", %d broken", p.broken)
 	}
 	return s
 }

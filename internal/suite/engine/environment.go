@@ -54,8 +54,11 @@ type environment struct {
 }
 
 // build creates a cluster and starts the proxier on its nodes, and then the enforcer: no packet passes between the two.
-// An error of the cluster is a HarnessError; an error of the programs is not.
+// An error of the cluster is a HarnessError; an error of the programs is not. An interrupted run builds nothing.
 func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig) (*environment, error) {
+	if ctx.Err() != nil {
+		return nil, spec.HarnessErrorf("build the cluster: %w", context.Cause(ctx))
+	}
 	c, err := cluster.New(ctx, lab.Topology{
 		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
 	})

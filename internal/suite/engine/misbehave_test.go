@@ -187,3 +187,29 @@ func TestAProxierThatPanicsAtTheEnd(t *testing.T) {
 		t.Errorf("%s (%s), want pass", r.Verdict, r.Reason)
 	}
 }
+
+// An interrupted run builds none of the clusters that are left.
+func TestAnInterruptedRunBuildsNoMore(t *testing.T) {
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	interrupt(errors.New("SIGINT"))
+	b := bad{Proxier: none.New(), name: "sound", starts: new(atomic.Int64)}
+	alone := simple("all-alone")
+	alone.Cluster = &spec.ClusterConfig{}
+	r, err := engine.Start(ctx, engine.Options{
+		Proxiers: []spec.Proxier{b}, Scenarios: []spec.Scenario{simple("sound-one"), alone},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, x := range r.Results() {
+		if x.Verdict != spec.Broken || !strings.Contains(x.Reason, "SIGINT") {
+			t.Errorf("%s: %s (%s), want broken by SIGINT", x.Scenario.ID, x.Verdict, x.Reason)
+		}
+	}
+	if n := b.starts.Load(); n != 0 {
+		t.Errorf("%d programs were started", n)
+	}
+}
