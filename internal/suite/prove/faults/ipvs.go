@@ -20,15 +20,10 @@ var virtualServers = []string{"ipvs", "kube-proxy-ipvs"}
 // ipvsFaults break virtual servers, their addresses and their rules.
 var ipvsFaults = []Fault{
 	{Name: "other-scheduler",
-		Description: "Virtual servers use rr where another scheduler is configured, and sh where rr or wrr is.",
+		Description: "Virtual servers use the scheduler sh, whatever is configured.",
 		Proxiers:    virtualServers,
 		Node: eachServer(func(h *ipvs.Handle, s *ipvs.Service) error {
-			switch s.SchedName {
-			case "rr", "wrr":
-				s.SchedName = "sh"
-			default:
-				s.SchedName = "rr"
-			}
+			s.SchedName = "sh"
 			return h.UpdateService(s)
 		})},
 	{Name: "ipvs-addresses-lost", Description: "The addresses of Services are not on kube-ipvs0.",

@@ -84,9 +84,17 @@ var serviceFaults = []Fault{
 		})},
 	{Name: "internal-policy-always-local",
 		Description: "Traffic to a ClusterIP goes to endpoints of the client's node alone, whatever the policy is.",
-		Except:      []string{"kube-proxy-ipvs"}, // it takes those of other nodes where the node has none
 		State: each(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+		})},
+	{Name: "internal-policy-follows-external",
+		Description: "Under externalTrafficPolicy Local, a ClusterIP leads to endpoints of the client's node alone, too.",
+		// Where a node has no endpoint, the ipvs mode takes those of other nodes if the Service has a NodePort.
+		Except: []string{"kube-proxy-ipvs"},
+		State: each(func(s *corev1.Service) {
+			if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+				s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+			}
 		})},
 	{Name: "internal-policy-ignored",
 		Description: "Traffic to a ClusterIP goes to all endpoints under internalTrafficPolicy Local too.",
