@@ -64,7 +64,8 @@ func TestNew(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	all, err := parseWords([]string{"p", "", "{{if .MasqueradeAll}}--masquerade-all{{end}}",
-		"--metrics={{.MetricsAddress}}", "{{with .NodePortAddresses}}--addresses={{.}}{{end}}", "--idle={{.Conntrack.TCPEstablished}}"})
+		"--metrics={{.MetricsAddress}}", "{{with .NodePortAddresses}}--addresses={{.}}{{end}}",
+		"--idle={{.Conntrack.TCPEstablished}}"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,8 @@ import (
 func TestSettingsOfOptions(t *testing.T) {
 	all := ProxyConfig{
 		MasqueradeAll: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		NodePortsOnPrimary: true, NoExternalIPs: true, NoLocalhostNodePorts: true, IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
+		NodePortsOnPrimary: true, NoExternalIPs: true, NoLocalhostNodePorts: true,
+		IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
 		MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"), SyncPeriod: time.Second,
 		Conntrack: ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1, UDP: 1, UDPStream: 1, TCPBeLiberal: true},
 	}

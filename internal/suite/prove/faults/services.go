@@ -88,7 +88,7 @@ var serviceFaults = []Fault{
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		})},
 	{Name: "internal-policy-follows-external",
-		Description: "Under externalTrafficPolicy Local, a ClusterIP leads to endpoints of the client's node alone, too.",
+		Description: "Under externalTrafficPolicy Local, a ClusterIP leads to endpoints of the client's node alone.",
 		// Where a node has no endpoint, the ipvs mode takes those of other nodes if the Service has a NodePort.
 		Except: []string{"kube-proxy-ipvs"},
 		State: each(func(s *corev1.Service) {
