@@ -53,7 +53,12 @@ func (f *proxierFlags) version(p spec.Proxier) string {
 }
 
 // commandLine returns the command of this process, quoted for a shell.
-func commandLine() string { return quoted(append([]string{calledAs(os.Args[0])}, os.Args[1:]...)) }
+func commandLine() string { return invocation(os.Args[1:]...) }
+
+// invocation returns the command that starts viplab again with these arguments, quoted for a shell.
+func invocation(args ...string) string {
+	return quoted(append([]string{calledAs(os.Args[0])}, args...))
+}
 
 // calledAs returns the word that starts viplab again, given the word that started this process, such as "bin/viplab".
 func calledAs(word string) string {

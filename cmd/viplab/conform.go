@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -141,7 +140,7 @@ func (f *conformFlags) options() (engine.Options, error) {
 
 // rerun returns the command line that judges one of the proxiers once more.
 func (f *conformFlags) rerun(p spec.Proxier) string {
-	command := quoted([]string{calledAs(os.Args[0]), "conform"}) + " " + f.proxiers.quoted(p)
+	command := invocation("conform") + " " + f.proxiers.quoted(p)
 	if f.fault != "" {
 		command += " --fault " + string(f.fault)
 	}

@@ -199,8 +199,8 @@ func (p *netpolProgress) shrink(ctx context.Context, b *netpol.Bench, c netpol.C
 		p.show(p.stdout, small, &v, false)
 	}
 	p.listTraces(p.stdout, &result)
-	fmt.Fprintf(p.stdout, "again: %s netpol --enforcer %s --ip %s --pods %s --cases %s\n",
-		quoted([]string{calledAs(os.Args[0])}), p.enforcer.Name(), p.options.Stack, p.options.PodNetwork, path)
+	fmt.Fprintf(p.stdout, "again: %s --enforcer %s --ip %s --pods %s --cases %s\n",
+		invocation("netpol"), p.enforcer.Name(), p.options.Stack, p.options.PodNetwork, path)
 	return errCounterexample
 }
 
