@@ -80,13 +80,14 @@ var bySource = habit{
 	},
 }
 
+// byDestination has many clients: a hash of the source may lead two alike, and at each address to another endpoint.
 var byDestination = habit{
 	why:   "sends all connections to an address to one endpoint, and those to different addresses to different ones",
-	given: func() []store.Object { return slices.Concat(endpoints(), clients()[:2], services()) },
+	given: func() []store.Object { return slices.Concat(endpoints(), clients(), services()) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
 		from := 0
 		return sticks(func(address int) string {
-			from = 1 - from
+			from = (from + 1) % many
 			return pick(ctx, w, fmt.Sprintf("client-%d", from), fmt.Sprintf("web-%d", address), f)
 		}, "address")
 	},
