@@ -157,7 +157,7 @@ func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*fa
 	if o.Scenarios, err = f.selected.matching(o.Focus); err != nil {
 		return nil, err
 	}
-	o.Expect, err = f.expect.known(o.Proxiers, f.cluster, catalogue.IDs, expect.Shipped)
+	o.Expect, err = f.expect.known(o.Proxiers, f.proxiers.version, f.cluster, catalogue.IDs, expect.Shipped)
 	if err != nil {
 		return nil, err
 	}

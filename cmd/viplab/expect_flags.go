@@ -35,13 +35,20 @@ func (f *expectFlags) add(flags *pflag.FlagSet, preset string) {
 }
 
 // programOf returns the name of a proxier's program, without the mode, and the Run that selects its expectations.
-func programOf(p spec.Proxier, cluster clusterFlags) (string, expect.Run) {
-	run := expect.Run{With: map[string]string{"ip": cluster.ip, "pods": cluster.pods, "overlay": cluster.overlay}}
-	mode, version, detect, ok := kubeproxy.Release(p)
+// version is that of a program of which viplab does not know it.
+func programOf(p spec.Proxier, version string, cluster clusterFlags) (string, expect.Run) {
+	run := expect.Run{
+		Version: version,
+		With:    map[string]string{"ip": cluster.ip, "pods": cluster.pods, "overlay": cluster.overlay},
+	}
+	mode, release, detect, ok := kubeproxy.Release(p)
 	if !ok {
 		return p.Name(), run
 	}
-	run.Mode, run.Version = string(mode), version
+	run.Mode, run.Version = string(mode), release
+	for _, m := range kubeproxy.Modes {
+		run.Modes = append(run.Modes, string(m))
+	}
 	run.With["detect-local-mode"] = string(detect)
 	return "kube-proxy", run
 }
@@ -65,10 +72,13 @@ func (f *expectFlags) read() (*expect.File, error) {
 	return file, err
 }
 
+// versionUnknown is the version of programs of which nothing states it.
+func versionUnknown(spec.Proxier) string { return "" }
+
 // known returns the expectations for the proxiers of a run, by proxier name. Their scenarios are among ids,
 // which is called only if there are any. Without --expect, they are those that preset returns for a program.
-func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags, ids func() ([]string, error),
-	preset func(program string) (*expect.File, error)) (map[string]*expect.Known, error) {
+func (f *expectFlags) known(proxiers []spec.Proxier, version func(spec.Proxier) string, cluster clusterFlags,
+	ids func() ([]string, error), preset func(program string) (*expect.File, error)) (map[string]*expect.Known, error) {
 	if f.file == noExpectations {
 		return nil, nil
 	}
@@ -79,7 +89,7 @@ func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags, ids f
 	var names []string
 	out, used := map[string]*expect.Known{}, false
 	for _, p := range proxiers {
-		name, run := programOf(p, cluster)
+		name, run := programOf(p, version(p), cluster)
 		names = append(names, name)
 		file := given
 		var err error
@@ -115,7 +125,7 @@ func (f *expectFlags) write(programs []spec.Proxier, results []spec.Result, stdo
 	var name string
 	var entries []expect.Entry
 	for _, p := range programs {
-		program, run := programOf(p, clusterFlags{})
+		program, run := programOf(p, "", clusterFlags{})
 		if name != "" && name != program {
 			return fmt.Errorf("--write-expectations: a file is about one program, and this run judged %s and %s",
 				name, program)

@@ -169,7 +169,8 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	check("cases", err)
 	if err == nil {
 		ids := func() ([]string, error) { return each(all, func(c netpol.Case) string { return c.ID }), nil }
-		r.expected, err = f.expect.known(r.enforcers, f.cluster, ids, func(string) (*expect.File, error) { return nil, nil })
+		r.expected, err = f.expect.known(r.enforcers, versionUnknown, f.cluster, ids,
+			func(string) (*expect.File, error) { return nil, nil })
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

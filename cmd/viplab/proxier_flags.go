@@ -53,7 +53,7 @@ func (f *proxierFlags) addProxier(cmd *cobra.Command, defaults ...string) {
 		"its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR "+
 		".StateDir, and settings such as .MasqueradeAll (docs/outside.md)")
 	flags.StringVar(&f.name, "name", "", "name of the command of --exec in reports (default: the name of its program)")
-	flags.StringVar(&f.execVersion, "exec-version", "", "version of the command of --exec, for reports")
+	flags.StringVar(&f.execVersion, "exec-version", "", "version of the command of --exec, for reports and --expect")
 	flags.StringVar(&f.features, "features", "",
 		"features that the command of --exec has or lacks: +feature,-feature (default: all but those of a mechanism)")
 	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "",

@@ -20,12 +20,15 @@
 package expect
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
@@ -51,15 +54,16 @@ type Entry struct {
 	// Versions is a range of releases, as in ">=1.32 <1.37". Empty means all. A program of unknown version matches only
 	// the empty range.
 	Versions string `yaml:"versions,omitempty"`
-	// Families are 4 and 6. None means both.
+	// Families are 4 and 6. None means both. The entry does not apply to clusters without any of them.
 	Families []int `yaml:"families,omitempty,flow"`
 	// Rows are patterns of the labels of rows (spec.Probed.Row); * stands for any text. Each row that matches must
 	// fail, and every other row must hold. None means the scenario as a whole, whatever fails in it.
 	Rows []string `yaml:"rows,omitempty,flow"`
-	// With limits the entry to runs with these settings: ip, pods, overlay, and arguments of the program.
+	// With limits the entry to runs with these settings: ip, pods and overlay, each with a word of its flag, and
+	// detect-local-mode of kube-proxy.
 	With map[string]string `yaml:"with,omitempty,flow"`
 	// Got is the known outcome: Reply, Refused, Unreachable, Reset, Silence, or NotReady for a program that does not
-	// converge. Empty means any failure.
+	// converge. Empty means any failure but NotReady, of which nothing is known when it is not expected.
 	Got string `yaml:"got,omitempty"`
 	// Issue is the URL of the program's issue, or "none" if none has been filed.
 	Issue string `yaml:"issue"`
@@ -152,21 +156,34 @@ func (e Entry) problems(draft bool) []string {
 			out = append(out, fmt.Sprintf("family %d: want 4 or 6", f))
 		}
 	}
+	for name, check := range clusterSettings {
+		if value, given := e.With[name]; given && check(value) != nil {
+			out = append(out, fmt.Sprintf("with %s: %v", name, check(value)))
+		}
+	}
 	return out
+}
+
+// clusterSettings check the words for the settings of clusters.
+var clusterSettings = map[string]func(string) error{
+	"ip":      func(word string) error { _, err := lab.ParseStack(word); return err },
+	"pods":    func(word string) error { _, err := lab.ParsePodNetwork(word); return err },
+	"overlay": func(word string) error { _, err := lab.ParseOverlay(word); return err },
 }
 
 // Run describes a run of a program. It determines which expectations apply.
 type Run struct {
-	// Mode is the program's mode, empty if it has none.
-	Mode string
+	// Mode is the program's mode, empty if it has none. Modes are all that the program has.
+	Mode  string
+	Modes []string
 	// Version is its release, as in "v1.36.3". Empty means unknown.
 	Version string
-	// With are the settings of the run: ip, pods, overlay, and arguments of the program.
+	// With are the settings of the run, by the names that Entry.With has for them.
 	With map[string]string
 }
 
-// For returns the expectations for a run. The error lists each entry whose scenario is not among ids, and each pair of
-// entries that apply to the same row.
+// For returns the expectations for a run. The error lists each entry that can never apply, because its scenario is not
+// among ids, or the program has no such mode or setting, and each pair of entries that apply to the same row.
 func (f *File) For(r Run, ids []string) (*Known, error) {
 	if f == nil {
 		return nil, nil
@@ -176,6 +193,9 @@ func (f *File) For(r Run, ids []string) (*Known, error) {
 	for _, e := range f.Expect {
 		if e.Scenario != Generated && !slices.Contains(ids, e.Scenario) {
 			errs = append(errs, fmt.Errorf("%s: there is no scenario %q: remove the entry", f.name, e.Scenario))
+		}
+		for _, problem := range r.never(e) {
+			errs = append(errs, fmt.Errorf("%s: %s: %s", f.name, e.Scenario, problem))
 		}
 		if !e.applies(r) {
 			continue
@@ -188,8 +208,34 @@ func (f *File) For(r Run, ids []string) (*Known, error) {
 	return k, errors.Join(errs...)
 }
 
+// never returns the reasons why an entry applies to no run of the program.
+func (r Run) never(e Entry) []string {
+	var out []string
+	for _, m := range e.Modes {
+		if !slices.Contains(r.Modes, m) {
+			out = append(out, fmt.Sprintf("there is no mode %q (modes: %s)", m, listed(r.Modes)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.With)) {
+		if _, there := r.With[name]; !there {
+			out = append(out, fmt.Sprintf("there is no setting %q (settings: %s)", name,
+				listed(slices.Sorted(maps.Keys(r.With)))))
+		}
+	}
+	return out
+}
+
+func listed(words []string) string { return cmp.Or(strings.Join(words, ", "), "none") }
+
+// has reports whether the clusters of the run have the family 4 or 6.
+func (r Run) has(family int) bool {
+	ip := r.With["ip"]
+	return ip == "" || ip == lab.Dual.String() || ip == strconv.Itoa(family)
+}
+
 func (e Entry) applies(r Run) bool {
-	if len(e.Modes) > 0 && !slices.Contains(e.Modes, r.Mode) {
+	if len(e.Modes) > 0 && !slices.Contains(e.Modes, r.Mode) ||
+		len(e.Families) > 0 && !slices.ContainsFunc(e.Families, r.has) {
 		return false
 	}
 	for name, value := range e.With {
@@ -239,12 +285,19 @@ func (e Entry) ForWholeScenario() bool { return len(e.Rows) == 0 }
 func (e Entry) Concerns(label string, f lab.Family) bool {
 	family := map[lab.Family]int{lab.V4: 4, lab.V6: 6}[f]
 	return (len(e.Families) == 0 || slices.Contains(e.Families, family)) &&
-		slices.ContainsFunc(e.Rows, func(pattern string) bool { return glob(pattern).MatchString(label) })
+		slices.ContainsFunc(e.Rows, func(pattern string) bool { return Matches(pattern, label) })
 }
 
-// Expects reports whether the entry expects all of these unwanted outcomes.
+// Matches reports whether a row has a label like the pattern of an entry.
+func Matches(pattern, label string) bool { return glob(pattern).MatchString(label) }
+
+// Expects reports whether the entry expects all of these unwanted outcomes. A failure without any, such as that of a
+// listing, is expected only by an entry that names none.
 func (e Entry) Expects(outcomes ...string) bool {
-	return e.Got == "" || !slices.ContainsFunc(outcomes, func(o string) bool { return o != e.Got })
+	if e.Got == "" {
+		return !slices.Contains(outcomes, NotReady)
+	}
+	return len(outcomes) > 0 && !slices.ContainsFunc(outcomes, func(o string) bool { return o != e.Got })
 }
 
 // glob compiles a pattern in which * stands for any text.

@@ -31,6 +31,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, versions: new}]":              `versions "new"`,
 		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, families: [5]}]":              "family 5",
 		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, flaky: true}]":                "flaky needs an issue",
+		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, with: {pods: briged}}]":       `with pods: unknown`,
 		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r}, {scenario: b, issue: none}]": "entry 2 (b)",
 		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, rows: {a: b}}]":               "map",
 	} {
@@ -52,9 +53,15 @@ func TestEntriesApply(t *testing.T) {
 		`with: {pods: bridge}`:         true,
 		`with: {pods: routed}`:         false,
 		`with: {detect-local-mode: X}`: false,
+		`families: [4]`:                true,
+		`families: [4, 6]`:             true,
+		`families: [6]`:                false,
 	} {
 		f := parse(t, "- {scenario: a, issue: none, reason: r, "+entry+"}\n")
-		k, err := f.For(Run{Mode: "iptables", Version: "v1.36.3", With: map[string]string{"pods": "bridge"}}, []string{"a"})
+		k, err := f.For(Run{
+			Mode: "iptables", Modes: []string{"iptables", "ipvs", "nftables"}, Version: "v1.36.3",
+			With: map[string]string{"ip": "4", "pods": "bridge", "detect-local-mode": "none"},
+		}, []string{"a"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,6 +86,16 @@ func TestEntriesThatCannotBeRight(t *testing.T) {
 	if _, err := f.For(Run{}, []string{"b"}); err == nil || !strings.Contains(err.Error(), `no scenario "a"`) {
 		t.Errorf("an unknown scenario: %v", err)
 	}
+	r := Run{Mode: "ipvs", Modes: []string{"iptables", "ipvs"}, With: map[string]string{"ip": "4", "pods": "bridge"}}
+	for entry, want := range map[string]string{
+		"modes: [iptable]":    `no mode "iptable" (modes: iptables, ipvs)`,
+		"with: {pod: routed}": `no setting "pod" (settings: ip, pods)`,
+	} {
+		f := parse(t, "- {scenario: a, issue: none, reason: r, "+entry+"}\n")
+		if _, err := f.For(r, []string{"a"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", entry, err, want)
+		}
+	}
 }
 
 func TestRows(t *testing.T) {
@@ -97,6 +114,12 @@ func TestRows(t *testing.T) {
 	}
 	if !e.Expects("Reply", "Reply") || e.Expects("Reply", "Silence") || !(Entry{}).Expects("Silence") {
 		t.Error("an entry explains other outcomes than its own")
+	}
+	if e.Expects() || !(Entry{}).Expects() {
+		t.Error("a failure without an outcome is that of an entry with one")
+	}
+	if (Entry{}).Expects(NotReady) || !(Entry{Got: NotReady}).Expects(NotReady) {
+		t.Error("a program that does not converge is known if, and only if, the entry says so")
 	}
 }
 

@@ -82,7 +82,7 @@ func TestWhatIsExpectedIsKnown(t *testing.T) {
 		"e-other":     {spec.Fail, "1 of 2 rows do not hold"},
 		"e-holds":     {spec.Fail, "what holds is at-first/n1/host v4, later/n1/host v4"},
 		"e-nothing":   {spec.Fail, "no row has a label like */c1/host"},
-		"e-typo":      {spec.Known, ""},
+		"e-typo":      {spec.Fail, "no row has a label like */c9/host, although"},
 		"e-whole":     {spec.Known, "answered by a2"},
 		"e-check":     {spec.Known, "it leaks"},
 		"e-surprise":  {spec.Fail, "the scenario passes, although it is expected to fail: it is so (https://example.com/1)"},

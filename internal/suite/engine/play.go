@@ -94,6 +94,7 @@ func (w *world) expand(rows []spec.Row) []*probed {
 		if labels[label]++; labels[label] > 1 {
 			label += fmt.Sprintf("#%d", labels[label])
 		}
+		w.record.name(label)
 		if !r.Concerns(w.Features()) {
 			w.record.omit(label, r.If, r.Unless)
 			continue

@@ -99,6 +99,13 @@ func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
 // empty reports whether rows were omitted and nothing else was judged.
 func (r *record) empty() bool { return len(r.omittedRows) > 0 && len(r.probed) == 0 && !r.checked }
 
+// name records the label of a row, whether or not the row applies to this proxier and cluster.
+func (r *record) name(label string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expected.Label(label)
+}
+
 // omit records a row, or evidence of it, that does not apply to this proxier: it applies only with or only without a
 // feature.
 func (r *record) omit(what string, with, without spec.Feature) {

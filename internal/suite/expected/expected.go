@@ -18,11 +18,23 @@ type Comparison struct {
 	entries []expect.Entry
 	failed  []bool     // whether a row of the entry has failed as expected
 	held    [][]string // the rows of the entry that held
+	unused  [][]string // the patterns of the entry that are like no row so far
 }
 
 // New returns the comparison of a scenario with its expectations.
 func New(entries []expect.Entry) *Comparison {
-	return &Comparison{entries: entries, failed: make([]bool, len(entries)), held: make([][]string, len(entries))}
+	x := &Comparison{entries: entries, failed: make([]bool, len(entries)), held: make([][]string, len(entries))}
+	for _, e := range entries {
+		x.unused = append(x.unused, slices.Clone(e.Rows))
+	}
+	return x
+}
+
+// Label records that the scenario has a row with the label, whether or not it concerns the program and the cluster.
+func (x *Comparison) Label(label string) {
+	for i, patterns := range x.unused {
+		x.unused[i] = slices.DeleteFunc(patterns, func(p string) bool { return expect.Matches(p, label) })
+	}
 }
 
 // Row records a row and returns the entry that expects its failure, or nil if the row holds or fails in another way.
@@ -59,10 +71,10 @@ func (x *Comparison) Compare(r *spec.Result, outcomes []string) {
 		case e.ForWholeScenario() || r.Verdict != spec.Pass:
 		case len(x.held[i]) > 0 && !e.MayHold():
 			surprise(e, "what holds is %s", strings.Join(x.held[i], ", "))
+		case len(x.unused[i]) > 0 && e.Scenario != expect.Generated:
+			surprise(e, "no row has a label like %s", strings.Join(x.unused[i], ", "))
 		case x.failed[i]:
 			r.Known = append(r.Known, e.String())
-		case len(x.held[i]) == 0 && e.Scenario != expect.Generated:
-			surprise(e, "no row has a label like %s", strings.Join(e.Rows, ", "))
 		}
 	}
 	switch {

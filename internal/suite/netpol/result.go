@@ -39,6 +39,7 @@ func (v *Verdict) explain(comparison *expected.Comparison, r *spec.Result) {
 	v.Wrong, v.Verdict = nil, spec.Pass
 	for i, mark := range v.Marks {
 		label := v.label(i)
+		comparison.Label(label)
 		switch {
 		case mark == Unprobed:
 		case !slices.Contains(wrong, i):
