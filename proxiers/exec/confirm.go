@@ -24,7 +24,8 @@ const obeyLimit = 100 * time.Second
 const readyLimit = 25 * time.Second
 
 // secondFamilyLimit is how long a process that serves its first canary in one IP family may take to serve one in the
-// other. A process that takes longer serves one family alone.
+// other. A process that takes longer serves one family alone, unless the program has served both before: its first
+// round may take that long on a busy machine, in a cluster of many Services.
 const secondFamilyLimit = 8 * time.Second
 
 // wasReady reports whether the process, or one before it, has converged once.
@@ -61,6 +62,7 @@ func (i *instance) confirm(ctx context.Context, want *store.Snapshot, since uint
 			i.mu.Lock()
 			defer i.mu.Unlock()
 			i.ready = true
+			i.proxier.proved.Store(true)
 			return nil
 		case errors.Is(ctx.Err(), context.Canceled):
 			return fmt.Errorf("%s: wait for %s: %w", i.node.Name, i.proxier.Name(), context.Cause(ctx))
@@ -149,13 +151,13 @@ func (i *instance) await(ctx context.Context, g *generation) error {
 	})
 }
 
-// halfReadyFor returns for how long canaries have been answered in some families alone, before the process first served
+// halfReadyFor returns for how long canaries have been answered in some families alone, before the program first served
 // one in all. It is zero if half is false.
 func (i *instance) halfReadyFor(half bool) time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
-	case !half || i.ready:
+	case !half || i.proxier.proved.Load():
 		i.half = time.Time{}
 	case i.half.IsZero():
 		i.half = time.Now()

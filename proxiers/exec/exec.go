@@ -23,6 +23,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
@@ -77,10 +78,13 @@ func New(c Command) (spec.Proxier, error) {
 		}
 		c.Argv = append([]string{path}, c.Argv[1:]...)
 	}
-	return &proxier{c}, nil
+	return &proxier{command: c}, nil
 }
 
-type proxier struct{ command Command }
+type proxier struct {
+	command Command
+	proved  atomic.Bool // a process of the program has converged on some node, in all families
+}
 
 func (p *proxier) Name() string              { return p.command.Name }
 func (p *proxier) Features() spec.FeatureSet { return p.command.Features }

@@ -141,6 +141,20 @@ func TestAProgramOfOneFamily(t *testing.T) {
 	must(t, narrow.Stop(ctx))
 }
 
+// TestAProgramOfTwoFamilies: a program that has served both families may take its time for one of them later.
+func TestAProgramOfTwoFamilies(t *testing.T) {
+	i := &instance{proxier: &proxier{}}
+	i.halfReadyFor(true)
+	i.half = i.half.Add(-time.Minute)
+	if got := i.halfReadyFor(true); got < time.Minute {
+		t.Errorf("it has served one family for a minute, not for %s", got)
+	}
+	i.proxier.proved.Store(true)
+	if got := i.halfReadyFor(true); got != 0 {
+		t.Errorf("it has served both families once, and is taken for one of a single family, for %s", got)
+	}
+}
+
 // What an earlier program has left in the kernel answers for no canary of a later one.
 func TestAProgramThatComesAfterAnother(t *testing.T) {
 	w := newWorld(t)
