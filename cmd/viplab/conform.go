@@ -17,7 +17,6 @@ import (
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/scenarios/catalogue"
-	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -144,7 +143,10 @@ func (f *conformFlags) rerun(p spec.Proxier) string {
 	if f.fault != "" {
 		command += " --fault " + string(f.fault)
 	}
-	return command
+	if f.trySkipped {
+		command += " --try-skipped"
+	}
+	return command + f.expect.quoted()
 }
 
 // enterSandbox enters the sandbox, and sets the options that are built only there: the scenarios, the expectations, and
@@ -157,7 +159,7 @@ func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*fa
 	if o.Scenarios, err = f.selected.matching(o.Focus); err != nil {
 		return nil, err
 	}
-	o.Expect, err = f.expect.known(o.Proxiers, f.proxiers.version, f.cluster, catalogue.IDs, expect.Shipped)
+	o.Expect, err = f.expect.known(o.Proxiers, f.proxiers.version, f.cluster, catalogue.IDs, f.proxiers.shipped)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*fa
 }
 
 func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr io.Writer) error {
-	if err := f.proxiers.checkExec(ctx, o.Proxiers); err != nil {
+	if err := errors.Join(f.proxiers.checkExec(ctx, o.Proxiers), f.expect.checkOut(o.Proxiers)); err != nil {
 		return err
 	}
 	if err := prepare(ctx, o.Proxiers, stderr); err != nil {
@@ -205,8 +207,10 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := printReport(results, o.Scenarios, o.Out, stdout, style, f.remark(ctx, results)); err != nil {
 		return err
 	}
-	if err := f.expect.write(programs, run.Results(), stdout); err != nil {
-		return err
+	if !style.Interrupted {
+		if err := f.expect.write(programs, run.Results(), stdout); err != nil {
+			return err
+		}
 	}
 	if err := f.hold(ctx, run, stdout); err != nil {
 		return err

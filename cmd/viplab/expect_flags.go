@@ -4,9 +4,8 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
-	"slices"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -78,7 +77,8 @@ func versionUnknown(spec.Proxier) string { return "" }
 // known returns the expectations for the proxiers of a run, by proxier name. Their scenarios are among ids,
 // which is called only if there are any. Without --expect, they are those that preset returns for a program.
 func (f *expectFlags) known(proxiers []spec.Proxier, version func(spec.Proxier) string, cluster clusterFlags,
-	ids func() ([]string, error), preset func(program string) (*expect.File, error)) (map[string]*expect.Known, error) {
+	ids func() ([]string, error), preset func(p spec.Proxier, program string) (*expect.File, error),
+) (map[string]*expect.Known, error) {
 	if f.file == noExpectations {
 		return nil, nil
 	}
@@ -95,7 +95,7 @@ func (f *expectFlags) known(proxiers []spec.Proxier, version func(spec.Proxier) 
 		var err error
 		switch {
 		case given == nil:
-			file, err = preset(name)
+			file, err = preset(p, name)
 		case given.Proxier != name:
 			file = nil
 		}
@@ -117,83 +117,37 @@ func (f *expectFlags) known(proxiers []spec.Proxier, version func(spec.Proxier) 
 	return out, nil
 }
 
-// write writes the failures of a run as expectations.
-func (f *expectFlags) write(programs []spec.Proxier, results []spec.Result, stdout io.Writer) error {
+// nothingShipped returns no expectations.
+func nothingShipped(spec.Proxier, string) (*expect.File, error) { return nil, nil }
+
+// checkOut checks before a run that its failures can be written afterwards.
+func (f *expectFlags) checkOut(programs []spec.Proxier) error {
 	if f.out == "" {
 		return nil
 	}
-	var name string
-	var entries []expect.Entry
+	name := ""
 	for _, p := range programs {
-		program, run := programOf(p, "", clusterFlags{})
+		program, _ := programOf(p, "", clusterFlags{})
 		if name != "" && name != program {
-			return fmt.Errorf("--write-expectations: a file is about one program, and this run judged %s and %s",
+			return fmt.Errorf("--write-expectations: a file is about one program, and this run judges %s and %s",
 				name, program)
 		}
 		name = program
-		for _, r := range results {
-			if r.Proxier == p.Name() && r.Verdict == spec.Fail {
-				entries = addEntry(entries, foreseen(r), run.Mode)
-			}
-		}
 	}
-	data, err := expect.Encode(name, entries)
-	if err != nil {
-		return err
+	if _, err := os.ReadDir(f.out); err == nil {
+		return fmt.Errorf("--write-expectations: %s is a folder", f.out)
 	}
-	if err := os.WriteFile(f.out, data, 0o644); err != nil {
-		return inFlag("write-expectations", err)
-	}
-	fmt.Fprintf(stdout, "expectations: %d in %s; give each an issue and a reason\n", len(entries), f.out)
-	return nil
+	_, err := os.ReadDir(filepath.Dir(f.out))
+	return inFlag("write-expectations", err)
 }
 
-// addEntry adds an entry for a mode, or adds the mode to an equal entry.
-func addEntry(entries []expect.Entry, e expect.Entry, mode string) []expect.Entry {
-	if mode == "" {
-		return append(entries, e)
+// quoted returns the flags that judge with the same expectations, quoted for a shell after a blank.
+func (f *expectFlags) quoted() string {
+	switch {
+	case f.file == "":
+		return ""
+	case f.allowTodo:
+		return " " + quoted([]string{"--expect", f.file, "--allow-todo"})
 	}
-	for i, o := range entries {
-		if o.Scenario == e.Scenario && o.Got == e.Got && slices.Equal(o.Rows, e.Rows) &&
-			slices.Equal(o.Families, e.Families) {
-			entries[i].Modes = append(entries[i].Modes, mode)
-			return entries
-		}
-	}
-	e.Modes = []string{mode}
-	return append(entries, e)
-}
-
-// foreseen returns an entry that makes the result known: for the rows that fail, if no row with the same label holds in
-// the same families, or else for the scenario as a whole.
-func foreseen(r spec.Result) expect.Entry {
-	e := expect.Entry{Scenario: r.Scenario.ID}
-	var outcomes, families []string
-	held := map[string][]string{} // labels, by family
-	for _, p := range r.Probed {
-		switch {
-		case p.Holds:
-			held[p.Family] = append(held[p.Family], p.Row)
-		case p.Known == "":
-			e.Rows, outcomes = append(e.Rows, p.Row), append(outcomes, p.Outcomes...)
-			families = append(families, p.Family)
-		}
-	}
-	unique := func(s []string) []string {
-		slices.Sort(s)
-		return slices.Compact(s)
-	}
-	e.Rows, outcomes, families = unique(e.Rows), unique(outcomes), unique(families)
-	for _, family := range families {
-		if slices.ContainsFunc(e.Rows, func(row string) bool { return slices.Contains(held[family], row) }) {
-			e.Rows = nil
-		}
-	}
-	if len(e.Rows) > 0 && len(families) == 1 {
-		e.Families = []int{map[string]int{"v4": 4, "v6": 6}[families[0]]}
-	}
-	if len(outcomes) == 1 {
-		e.Got = outcomes[0]
-	}
-	return e
+	return " " + quoted([]string{"--expect", f.file})
 }

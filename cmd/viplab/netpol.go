@@ -167,11 +167,11 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	check("out", err)
 	all, err := f.load()
 	check("cases", err)
-	if err == nil {
+	if errors.Join(errs...) == nil {
 		ids := func() ([]string, error) { return each(all, func(c netpol.Case) string { return c.ID }), nil }
 		r.expected, err = f.expect.known(r.enforcers, versionUnknown, f.cluster, ids,
-			func(string) (*expect.File, error) { return nil, nil })
-		errs = append(errs, err)
+			nothingShipped)
+		errs = append(errs, err, f.expect.checkOut(r.enforcers))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

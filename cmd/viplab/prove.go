@@ -156,6 +156,9 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 
 func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec.Proxier, stdout,
 	stderr io.Writer) error {
+	if err := f.proxiers.checkExec(ctx, programs); err != nil {
+		return err
+	}
 	if err := prepare(ctx, programs, stderr); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/proxiers/exec"
 	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -108,10 +108,21 @@ func (f *proxierFlags) proxiers() ([]spec.Proxier, error) {
 	} else if f.name != "" || f.features != "" || f.execVersion != "" {
 		errs = append(errs, errors.New("--name, --features and --exec-version require --exec"))
 	}
-	if f.given("detect-local-mode") && !slices.ContainsFunc(found, isKubeProxy) {
-		errs = append(errs, errors.New("--detect-local-mode is for kube-proxy: --proxier "+kubeProxyPrefix+"iptables"))
+	err := errors.Join(errs...)
+	if err == nil && f.given("detect-local-mode") && !slices.ContainsFunc(found, isKubeProxy) {
+		err = errors.New("--detect-local-mode is for kube-proxy: --proxier " + kubeProxyPrefix + "iptables")
 	}
-	return found, errors.Join(errs...)
+	return found, err
+}
+
+// shipped returns the expectations that come with viplab for a program, or nil if there are none. Those for programs
+// that viplab brings along do not apply to a command of --exec that has the name of one.
+func (f *proxierFlags) shipped(p spec.Proxier, program string) (*expect.File, error) {
+	own := program+"-" == kubeProxyPrefix || slices.Contains(proxierNames(), program)
+	if f.given("exec") && p.Name() == f.name && own {
+		return nil, nil
+	}
+	return expect.Shipped(program)
 }
 
 func isKubeProxy(p spec.Proxier) bool {
@@ -152,9 +163,15 @@ func program(line string, c exec.Command) (spec.Proxier, error) {
 	if c.Argv, err = exec.Split(line); err != nil {
 		return nil, inFlag("exec", err)
 	}
-	c.Name = cmp.Or(c.Name, filepath.Base(c.Argv[0]))
+	remedy := ""
+	if c.Name == "" {
+		c.Name, remedy = filepath.Base(c.Argv[0]), "; --name gives it another name"
+	}
 	p, err := exec.New(c)
-	return p, inFlag("exec", err)
+	if err != nil {
+		err = fmt.Errorf("--exec: %w%s", err, remedy)
+	}
+	return p, err
 }
 
 // checkExec returns an error if the program of --exec does not exist.

@@ -20,10 +20,12 @@
 package expect
 
 import (
+	"bytes"
 	"cmp"
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"regexp"
@@ -115,8 +117,13 @@ func ParseDraft(name string, data []byte) (*File, error) { return parseFile(name
 
 func parseFile(name string, data []byte, draft bool) (*File, error) {
 	f := &File{name: name}
-	if err := yaml.UnmarshalStrict(data, f); err != nil {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.SetStrict(true)
+	if err := decoder.Decode(f); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := decoder.Decode(&File{}); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: it holds more than one document", name)
 	}
 	var errs []error
 	if f.Proxier == "" {

@@ -22,6 +22,8 @@ func parse(t *testing.T, entries string) *File {
 func TestMistakesAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"expect: []": "does not name its proxier",
+		"":           "does not name its proxier",
+		"proxier: x\nexpect: []\n---\nproxier: y":                                                 "more than one document",
 		"proxier: x\nexpect: [{scenario: a, isue: none, reason: r}]":                              "isue",
 		"proxier: x\nexpect: [{scenario: a, reason: r}]":                                          "issue",
 		"proxier: x\nexpect: [{scenario: a, issue: TODO, reason: r}]":                             "issue",

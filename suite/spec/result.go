@@ -58,6 +58,8 @@ type Result struct {
 	Missing []Feature
 	// Cause is why a scenario was skipped. It is empty if the scenario ran.
 	Cause Cause
+	// NotReady reports that the scenario failed because the proxier did not converge, as it had done before.
+	NotReady bool
 	// Known lists the known deviations that the scenario showed, each with its issue.
 	Known []string
 	// OmittedRows lists the rows that were not probed because they concern other proxiers (Row.If, Row.Unless), each with

@@ -187,7 +187,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	if result.Verdict == spec.Fail && run.Err() != nil { // what is interrupted fails in many ways, which prove nothing
 		result.Verdict = spec.Broken
 	}
-	result.Took = time.Since(began)
+	result.Took, result.NotReady = time.Since(began), errors.As(err, new(notReadyError))
 	if w != nil {
 		result.Probed, result.OmittedRows = w.record.probed, w.record.omittedRows
 		if result.Verdict == spec.Pass {

@@ -58,7 +58,9 @@ func (r *Run) try(ctx context.Context, t *trial, env *environment, err error, fi
 		t.end("")
 		return
 	}
-	r.end(first, r.runCell(ctx, env, first))
+	result := r.runCell(ctx, env, first)
+	result.NotReady = false // it has never been ready
+	r.end(first, result)
 	t.end(first.Scenario.ID)
 }
 

@@ -26,7 +26,7 @@ func Result(verdicts []Verdict, err error, entries []expect.Entry) spec.Result {
 	}
 	outcomes := expected.Outcomes(r.Probed)
 	if errors.As(err, new(*ApplyError)) {
-		outcomes = []string{expect.NotReady}
+		outcomes, r.NotReady = []string{expect.NotReady}, true
 	}
 	comparison.Compare(&r, outcomes)
 	return r
