@@ -99,8 +99,10 @@ func (f *conformFlags) runRandom(ctx context.Context, o engine.Options, stdout, 
 	}
 	fmt.Fprintf(stdout, "%s, kernel %s\nreport: %s, report.html and junit.xml\n", note, all.Kernel,
 		filepath.Join(o.Out, "report.json"))
-	if err := f.expect.write(programs, byLabel(failures), stdout); err != nil {
-		return err
+	if ctx.Err() == nil {
+		if err := f.expect.write(programs, byLabel(failures), stdout); err != nil {
+			return err
+		}
 	}
 	return exitWith(all.ExitCode())
 }

@@ -195,7 +195,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		}
 		w.record.expected.Compare(&result, outcomesOf(&result, err))
 		if (result.Verdict == spec.Fail || result.Verdict == spec.Broken) && run.Err() == nil { // not interrupted
-			w.explain(context.WithoutCancel(ctx), &result)
+			w.explain(run, &result)
 		}
 		if result.Verdict == spec.Pass && w.record.empty() {
 			result.Verdict, result.Cause = spec.Skip, spec.NotApplicable

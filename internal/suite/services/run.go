@@ -104,7 +104,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 			if r.Verdict == spec.Fail {
 				failures = append(failures, &Failure{Case: cases[i], Result: r})
 			}
-			if ctx.Err() == nil {
+			if ctx.Err() == nil || r.Verdict != spec.Broken { // what is interrupted is not broken
 				out.add(cases[i], r, known)
 			}
 		}
