@@ -80,7 +80,7 @@ func itplocal() []spec.Scenario {
 func itpLocalNotExternal() spec.Scenario {
 	return spec.Scenario{
 		ID:    "itp-local-not-external",
-		Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
+		Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("web", LoadBalancer(), ITPLocal(), ExternalIPs("198.51.100.61", "2001:db8:51::61")),
@@ -94,7 +94,8 @@ func itpLocalNotExternal() spec.Scenario {
 					SeenAs: spec.ClientAddrOrNode()},
 				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), Servers: []string{"a1", "a2"}, Even: true,
 					SeenAs: spec.ClientAddrOrNode()},
-				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, Servers: []string{"a1"}},
+				{From: "client", To: spec.ClusterIPOf("web", 80), If: spec.ClusterIPFromOutside, Times: 25,
+					Servers: []string{"a1"}},
 			},
 		}},
 	}
