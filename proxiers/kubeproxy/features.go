@@ -74,13 +74,13 @@ func nftablesFeatures() spec.FeatureSet {
 //   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
 //   - VirtualIP: the device kube-ipvs0 has the Service addresses; nodes answer ARP for them unless --ipvs-strict-arp is
 //     set.
-//   - DropInvalid: it has no such rule. IPVS translates replies in hooks of its own.
 //   - UDPDrains: a virtual server loses a UDP endpoint at once, and its flows with it.
 //   - IPTables: it has a few rules and IP sets in another layout.
 func ipvsFeatures() spec.FeatureSet {
 	return spec.ByKernel().With(
 		spec.IPVS, spec.NodePortAnyLocalAddress, spec.OpensFirewall, spec.MasqueradeBit,
 		spec.SelfHealing, // a full sync every 30 s
+		spec.DropInvalid, // it has no such rule, but IPVS translates replies in a hook of its own, whatever their state
 	)
 }
 
