@@ -120,7 +120,7 @@ func shortcuts() []spec.Scenario {
 			}},
 		},
 		{
-			ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+			ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
