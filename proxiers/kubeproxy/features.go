@@ -13,6 +13,7 @@ var since = []struct {
 	// KEP-3836: /livez; kubernetes#118999: the number of endpoints is given as a weight
 	{28, []spec.Feature{spec.ProxierHealthz, spec.HealthCheckBody}},
 	{conntrackFlags, []spec.Feature{spec.ConntrackSettings}},
+	{30, []spec.Feature{spec.IPMode}}, // KEP-1860: beta, on by default
 	// KEP-4444: before, only Services with an annotation followed hints. The nftables mode was alpha before, and a mode
 	// cleaned up only after itself.
 	{31, []spec.Feature{spec.Topology, spec.ModeSwitch, spec.PrimaryNodePorts}},
@@ -79,8 +80,8 @@ func nftablesFeatures() spec.FeatureSet {
 func ipvsFeatures() spec.FeatureSet {
 	return spec.ByKernel().With(
 		spec.IPVS, spec.NodePortAnyLocalAddress, spec.OpensFirewall, spec.MasqueradeBit,
-		spec.SelfHealing, // a full sync every 30 s
 		spec.DropInvalid, // it has no such rule, but IPVS translates replies in a hook of its own, whatever their state
+		spec.SelfHealing, // a full sync every 30 s
 	)
 }
 
@@ -91,7 +92,7 @@ func ipvsFeatures() spec.FeatureSet {
 //   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which have no
 //     node and no conditions.
 //   - InKernel: relays end with the process, and NodePorts are sockets: the first process to bind one keeps it.
-//   - SourceRanges: the mode ignores them.
+//   - SourceRanges, IPMode: the mode ignores them.
 //   - IPTables: its portal chains have a layout of their own.
 //   - SCTP: the mode relays TCP and UDP.
 //

@@ -72,7 +72,7 @@ func ipModeChanges() spec.Scenario {
 	}
 	const vip, proxy = corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy
 	return spec.Scenario{
-		ID: "lb-ipmode-changes", Needs: []spec.Feature{spec.LoadBalancer},
+		ID: "lb-ipmode-changes", Needs: []spec.Feature{spec.LoadBalancer, spec.IPMode},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), Port(port, 8080))},
 		Steps: []spec.Step{
 			{Name: "one VIP, one Proxy", Do: []spec.Action{

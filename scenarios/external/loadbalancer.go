@@ -37,7 +37,7 @@ func loadbalancer() []spec.Scenario {
 			},
 		},
 		{
-			ID: "lb-ipmode-proxy", Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
+			ID: "lb-ipmode-proxy", Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.IPMode},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{

@@ -56,6 +56,8 @@ const (
 	NodeHints Feature = "node-hints"
 	// ServiceProxyName: Services with the label service.kubernetes.io/service-proxy-name are left alone.
 	ServiceProxyName Feature = "service-proxy-name"
+	// IPMode: nodes and pods send to a load balancer's address of ipMode Proxy as to any stranger's.
+	IPMode Feature = "ip-mode"
 	// ExternalIPsGate: an administrator can disable spec.externalIPs.
 	ExternalIPsGate Feature = "externalips-gate"
 	// ClusterIPFromOutside: an outside client that routes the ClusterIP range to a node is served.
@@ -147,6 +149,7 @@ var promises = []Feature{
 // The pages that several options have as their authority.
 const (
 	serviceSpec     = "https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-v1/#ServiceSpec"
+	serviceStatus   = "https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-v1/#ServiceStatus"
 	proxyConfig     = "https://kubernetes.io/docs/reference/config-api/kube-proxy-config.v1alpha1/"
 	modeDifferences = "https://kubernetes.io/docs/reference/networking/virtual-ips/" +
 		"#migrating-from-iptables-mode-to-nftables"
@@ -158,6 +161,7 @@ var options = map[Feature]string{
 	Topology:                serviceSpec,
 	NodeHints:               "https://kep.k8s.io/3015",
 	ServiceProxyName:        "https://kep.k8s.io/2447",
+	IPMode:                  serviceStatus,
 	ExternalIPsGate:         "https://kep.k8s.io/5707",
 	ClusterIPFromOutside:    "https://kubernetes.io/docs/concepts/services-networking/service/#type-clusterip",
 	UnusedClusterIPsDropped: "https://github.com/kubernetes/kubernetes/blob/master/pkg/proxy/nftables/README.md",
@@ -229,8 +233,9 @@ func KindOf(needs []Feature) (Kind, []string) {
 // Core returns what the Service API promises, and the options that every current proxier offers.
 func Core() FeatureSet {
 	return Features(promises...).With(
-		SourceRanges, Topology, NodeHints, ServiceProxyName, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody,
-		ConntrackTimeouts, ConntrackSettings, PrimaryNodePorts, NodePortAddresses, MasqueradeAll, Cleanup,
+		SourceRanges, Topology, NodeHints, ServiceProxyName, IPMode, ExternalIPsGate, ClusterIPFromOutside,
+		HealthCheckBody, ConntrackTimeouts, ConntrackSettings, PrimaryNodePorts, NodePortAddresses, MasqueradeAll,
+		Cleanup,
 	)
 }
 
