@@ -132,6 +132,7 @@ var liberalTracking = []netns.Setting{{Key: "net.netfilter.nf_conntrack_tcp_be_l
 // noRuleAgainstInvalid looks at the rules of iptables, where there is one otherwise.
 func noRuleAgainstInvalid(ctx context.Context, w spec.World) error {
 	if !w.Features()[spec.IPTables] {
+		w.Note("not looked at: rules against INVALID packets, as the proxier has no chains of iptables")
 		return nil
 	}
 	for _, family := range w.Lab().Stack().Families() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
@@ -114,9 +115,10 @@ func localnetGuard() spec.Scenario {
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 				{From: "c1", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 			}
-			if err := w.Expect(ctx, through...); err != nil || w.Lab().Stack().Families()[0] == lab.V6 &&
-				len(w.Lab().Stack().Families()) == 1 {
-				return err // ::1 is never routed
+			spec.TryDo(w.Expect(ctx, through...))
+			if !slices.Contains(w.Lab().Stack().Families(), lab.V4) {
+				w.Note("not tried: a packet for a loopback address, as ::1 is never routed")
+				return nil
 			}
 			n1 := spec.Must(w.Host("n1"))
 			spec.TryDo(offUnlessNeeded(w, n1))
