@@ -78,7 +78,12 @@ func labelled(yes bool) spec.Action {
 // noTraceOf looks for a Service's name among the rules of n1, where proxiers write it into comments and names.
 func noTraceOf(service string) Check {
 	return func(ctx context.Context, w spec.World) error {
-		for line := range strings.Lines(spec.Must(w.Run(ctx, "n1", "nft", "list", "ruleset"))) {
+		rules := spec.Must(w.Run(ctx, "n1", "nft", "list", "ruleset"))
+		for _, save := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
+			text, _ := w.Run(ctx, "n1", save) // the programs may be missing
+			rules += text
+		}
+		for line := range strings.Lines(rules) {
 			if strings.Contains(line, w.Namespace()+"/"+service) {
 				return fmt.Errorf("n1 has a rule for it: %s", strings.TrimSpace(line))
 			}
