@@ -142,7 +142,7 @@ func sameSourcePort() []spec.Row {
 			rows = append(rows, spec.Row{
 				From: client, To: spec.NodePortAt("n1", "web", 80), Proto: proto, SourcePort: sharedPort, Conn: client + "/" +
 					proto,
-				Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
+				Servers: []string{"a2"}, SeenAs: spec.ClientAddrOrNode(),
 			})
 		}
 	}
@@ -155,7 +155,7 @@ func manyAtOnce() []spec.Row {
 		for _, client := range []string{"client", "router"} {
 			rows = append(rows, spec.Row{
 				From: client, To: spec.NodePortAt("n1", "web", 80), Proto: "udp", SourcePort: firstBurst + i,
-				Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
+				Servers: []string{"a2"}, SeenAs: spec.ClientAddrOrNode(),
 			})
 		}
 	}

@@ -52,20 +52,7 @@ func dualstack() []spec.Scenario {
 			Steps: []spec.Step{{Rows: append(singleStack("four", lab.V4, lab.V6), singleStack("six", lab.V6, lab.V4)...)}},
 		},
 		familyFiltering(),
-		{
-			ID: "v6-masquerade-scope", Families: v6,
-			Needs: []spec.Feature{spec.NodePort, spec.ClusterIP, spec.KernelNAT},
-			Given: []store.Object{Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")),
-				Service("near", NodePort()), Service("far", NodePort())},
-			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "near", 80), Family: lab.V6, Servers: []string{"a1"},
-					SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
-				{From: "client", To: spec.NodePortAt("n1", "far", 80), Family: lab.V6, Servers: []string{"a2"},
-					SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
-				{From: "a1", To: spec.ClusterIPOf("near", 80), Family: lab.V6, Servers: []string{"a1"},
-					SeenAs: spec.EgressOf("n1")},
-			}, Check: noLinkLocalSource}},
-		},
+		masqueradeScope(),
 		{
 			ID: "v6-icmpv6-and-frag", Families: v6, Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 			Given: []store.Object{
@@ -124,18 +111,40 @@ func singleStack(service string, has, lacks lab.Family) []spec.Row {
 	}
 }
 
-// noLinkLocalSource connects once more, to see the address itself.
-func noLinkLocalSource(ctx context.Context, w spec.World) error {
-	for _, service := range []string{"near", "far"} {
-		conn, answer, err := w.Probe(ctx, "client", spec.NodePortAt("n1", service, 80), lab.V6, "tcp")
-		spec.TryDo(err)
-		if conn == nil {
-			return fmt.Errorf("the NodePort of %s: %s", service, answer)
-		}
-		spec.MustDo(conn.Close())
-		if !answer.Peer.Addr().IsGlobalUnicast() {
-			return fmt.Errorf("%s saw %s, which cannot be routed to", answer.Server, answer.Peer)
-		}
+// masqueradeScope lets a proxier choose what to masquerade, and a pod that reaches itself be seen as anyone.
+func masqueradeScope() spec.Scenario {
+	rows := inFamily(lab.V6,
+		spec.Row{From: "client", To: spec.NodePortAt("n1", "near", 80), Servers: []string{"a1"},
+			SeenAs: spec.ClientAddrOrNode()},
+		spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), Servers: []string{"a2"},
+			SeenAs: spec.ClientAddrOrNode()},
+		spec.Row{From: "a1", To: spec.ClusterIPOf("near", 80), Servers: []string{"a1"}},
+	)
+	return spec.Scenario{
+		ID: "v6-masquerade-scope", Families: v6, Needs: []spec.Feature{spec.NodePort, spec.ClusterIP},
+		Given: []store.Object{
+			Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")),
+			Service("near", NodePort()), Service("far", NodePort()),
+		},
+		Steps: []spec.Step{{Rows: rows, Check: func(ctx context.Context, w spec.World) error {
+			for _, row := range rows {
+				spec.TryDo(comesFromRoutable(ctx, w, row))
+			}
+			return nil
+		}}},
+	}
+}
+
+// comesFromRoutable connects once more, to see the address itself.
+func comesFromRoutable(ctx context.Context, w spec.World, row spec.Row) error {
+	conn, answer, err := w.Probe(ctx, row.From, row.To, row.Family, row.Protocol())
+	spec.TryDo(err)
+	if conn == nil {
+		return fmt.Errorf("%s -> %s: %s", row.From, row.To, answer)
+	}
+	spec.MustDo(conn.Close())
+	if !answer.Peer.Addr().IsGlobalUnicast() {
+		return fmt.Errorf("%s saw %s, which cannot be routed to", answer.Server, answer.Peer)
 	}
 	return nil
 }
