@@ -325,8 +325,9 @@ func cleanupCollateral() spec.Scenario {
 				}},
 			{Name: "the Service's endpoint changes", Do: []spec.Action{Readiness("a1", false), Readiness("b1", true)},
 				Check: flowsElsewhereAreTracked},
-			{Name: "the flow to the NodePort has moved", Rows: []spec.Row{
+			{Name: "the flow to the NodePort has moved, the other one goes on", Rows: []spec.Row{
 				flow("client", spec.HostAt("n1", 30047), spec.Row{Servers: []string{"b1"}, MayMove: true}),
+				flow("c1", spec.HostAt("client", 30047), spec.Row{Servers: []string{"client"}}),
 			}},
 		},
 	}
