@@ -278,22 +278,27 @@ func longNames() spec.Scenario {
 		return Service(long(name), append([]ServiceOption{Selecting("web"), Port(80, 8080), port}, options...)...)
 	}
 	clusterIP := func(name string) spec.Target { return spec.ClusterIPOf(long(name), 80) }
+	ip := LoadBalancerIP(115)
 	return spec.Scenario{
 		ID: "svc-long-names", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}}}},
-			{Name: "the longest names", Do: []spec.Action{Apply(
+			{Name: "the longest names", Do: append([]spec.Action{Apply(
 				service("served", NodePort()), service("empty", Selecting("nobody"), NodePort()),
 				service("sticky", Affinity()), service("local", NodePort(), ETPLocal()),
-			)}, Rows: []spec.Row{
+				service("ranged", LoadBalancer(), SourceRanges(ClientRange4, ClientRange6)),
+			)}, IngressViaN1(long("ranged"), ip.V4, ip.V6)...), Rows: []spec.Row{
 				{From: "c1", To: clusterIP("served"), Servers: []string{"a1", "a2"}},
 				{From: "client", To: spec.NodePortAt("n1", long("served"), 80), Servers: []string{"a1", "a2"}},
 				{From: "c1", To: clusterIP("empty"), Want: spec.Refused},
 				{From: "client", To: spec.NodePortAt("n1", long("empty"), 80), Want: spec.Refused},
 				{From: "c1", To: clusterIP("sticky"), Servers: []string{"a1", "a2"}, Sticky: true},
 				{From: "c1", To: clusterIP("local"), Servers: []string{"a1", "a2"}},
+				{From: "client", To: ip, Servers: []string{"a1", "a2"}},
+				{From: "client", Source: spec.HostAt("client", 0).AtAddr(spec.Secondary), To: ip, If: spec.SourceRanges,
+					Want: DropOrReject},
 			}},
 			{Name: "a Service that comes later", Do: []spec.Action{Apply(Service("later", Selecting("web")))},
 				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("later", 80), Servers: []string{"a1", "a2"}}}},
