@@ -178,13 +178,13 @@ func (c *affinityCrowd) send(ctx context.Context, f lab.Family, to spec.Target, 
 	return c.sendFrom(ctx, "client", f, to, first, last)
 }
 
-// sendAfterStranger makes all members send who have come before, to this target or another one. A stranger comes first.
-// A proxier that takes turns would otherwise give each member the pod that it had, whether it remembers it or not.
-func (c *affinityCrowd) sendAfterStranger(ctx context.Context, f lab.Family, to spec.Target) ([]string, error) {
-	if _, err := c.send(ctx, f, to, members+1, members+1); err != nil {
+// sendAfterStranger makes all members come by a door. A stranger comes first: a proxier that takes turns would
+// otherwise give each member the pod that it had, whether it remembers it or not.
+func (c *affinityCrowd) sendAfterStranger(ctx context.Context, f lab.Family, by affinityDoor) ([]string, error) {
+	if _, err := c.sendFrom(ctx, by.from, f, by.to, members+1, members+1); err != nil {
 		return nil, err
 	}
-	return c.send(ctx, f, to, 1, members)
+	return c.sendFrom(ctx, by.from, f, by.to, 1, members)
 }
 
 // sendFrom is send, with another host that sends.

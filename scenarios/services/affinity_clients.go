@@ -50,42 +50,60 @@ func keyedBySource() spec.Scenario {
 }
 
 // acrossDoors is about clients that come to one Service by several doors, of which the API does not say whether they
-// share a record: two of its ports, or two of its addresses.
-func acrossDoors(id, doors string, given []store.Object, do []spec.Action, first, second spec.Target) spec.Scenario {
+// share a record: its ports, or its addresses.
+func acrossDoors(id, what string, given []store.Object, do []spec.Action, doors ...affinityDoor) spec.Scenario {
+	// In the other order, a proxier that takes turns at all doors together gives a client another pod as well.
+	back := slices.Clone(doors)
+	slices.Reverse(back)
 	return spec.Scenario{
-		ID: id, Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.SessionAffinity}, Given: given,
+		ID: id, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
+		Given: given,
 		Steps: []spec.Step{{Do: do, Check: func(ctx context.Context, w spec.World) error {
 			all := &affinityCrowd{w: w, pods: three}
 			return each(ctx, w, func(f lab.Family) error {
-				rounds := [4][]string{spec.Try(all.send(ctx, f, first, 1, members))}
-				for i, to := range []spec.Target{second, first, second} {
-					rounds[i+1] = spec.Try(all.sendAfterStranger(ctx, f, to))
+				first, second := spec.Try(all.round(ctx, f, doors)), spec.Try(all.round(ctx, f, back))
+				shared := true
+				for door, pods := range first {
+					if !slices.Equal(pods, second[door]) {
+						return fmt.Errorf("%s: clients do not stay with their pods: %v, then %v", door, pods,
+							second[door])
+					}
+					shared = shared && slices.Equal(pods, first[doors[0].in(f)])
 				}
-				if !slices.Equal(rounds[0], rounds[2]) || !slices.Equal(rounds[1], rounds[3]) {
-					return fmt.Errorf("clients do not stay with their pods: %v", rounds)
-				}
-				if slices.Equal(rounds[0], rounds[1]) {
-					w.Note(fmt.Sprintf("%s: a client has one pod for both, over %s", doors, f))
-				} else {
-					w.Note(fmt.Sprintf("%s: a client has a pod for each, over %s", doors, f))
-				}
+				w.Note(fmt.Sprintf("affinity and %s of a Service over %s: a client has one pod for all of them: %t",
+					what, f, shared))
 				return nil
 			})
 		}}},
 	}
 }
 
+// round makes all members come by each door, after a stranger, and returns their pods by door.
+func (c *affinityCrowd) round(ctx context.Context, f lab.Family, doors []affinityDoor) (map[string][]string, error) {
+	pods := map[string][]string{}
+	for _, d := range doors {
+		got, err := c.sendAfterStranger(ctx, f, d)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", d.in(f), err)
+		}
+		pods[d.in(f)] = got
+	}
+	return pods, nil
+}
+
 func acrossPorts() spec.Scenario {
-	return acrossDoors("affinity-across-ports", "affinity and two ports of a Service",
+	return acrossDoors("affinity-across-ports", "two ports",
 		[]store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"), web(UDPPort(81, 8080))}, nil,
-		spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "web", 81))
+		affinityDoor{"client", spec.NodePortAt("n1", "web", 80)},
+		affinityDoor{"client", spec.NodePortAt("n1", "web", 81)})
 }
 
 func acrossFrontends() spec.Scenario {
-	return acrossDoors("affinity-across-frontends", "affinity, a NodePort and a load balancer IP",
+	return acrossDoors("affinity-across-frontends", "three addresses",
 		[]store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"), web(LoadBalancer())},
 		IngressViaN1("web", "203.0.113.84", "2001:db8:113::84"),
-		spec.NodePortAt("n1", "web", 80), spec.IngressOf("web", 80))
+		affinityDoor{"client", spec.NodePortAt("n1", "web", 80)}, affinityDoor{"client", spec.IngressOf("web", 80)},
+		affinityDoor{"n1", spec.ClusterIPOf("web", 80)})
 }
 
 // each settles the cluster and does something for each family, for all at once.
@@ -123,7 +141,7 @@ func several(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Targ
 	if n := tally(got); len(n) == 1 {
 		return fmt.Errorf("all clients of another Service are at the same pod: %v", n)
 	}
-	again := spec.Try(all.sendAfterStranger(ctx, f, to))
+	again := spec.Try(all.sendAfterStranger(ctx, f, affinityDoor{"client", to}))
 	if !slices.Equal(got, again) {
 		return fmt.Errorf("clients are moved from pod to pod: %v, then %v", got, again)
 	}
