@@ -226,14 +226,14 @@ func (c *canaries) endpoints(g *generation) *corev1.Endpoints {
 	}
 }
 
-// ask connects from a node to a canary in every family of the node. It returns how many families answered, and the
-// error of the first that did not.
-func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Probe) (served int, err error) {
+// ask connects from a node to a canary in every family of the node that has not answered before, and adds those that
+// answer. It returns the error of the first that does not. A proxier may try the nodes' servers in turn, and one may be
+// out of reach, so that the families never answer at the same time.
+func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Probe, answered *[]lab.Family) error {
 	var silent *silentError
-	var answered lab.Family
 	for _, to := range g.targets {
 		f := lab.FamilyOf(to.Addr())
-		if !slices.Contains(node.Families, f) {
+		if !slices.Contains(node.Families, f) || slices.Contains(*answered, f) {
 			continue
 		}
 		probe.From, probe.To, probe.Proto = node.Host.NS, to, "tcp"
@@ -241,21 +241,20 @@ func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Prob
 		answer := probe.Do(ctx)
 		switch {
 		case answer.Fault != nil && ctx.Err() == nil:
-			return served, &spec.HarnessError{Err: answer.Fault}
+			return &spec.HarnessError{Err: answer.Fault}
 		case answer.Outcome == traffic.Reply && answer.Server == CanaryNamespace:
-			served++
-			answered = f
+			*answered = append(*answered, f)
 		case silent == nil:
 			silent = &silentError{node: node.Name, canary: to, answer: answer}
 		}
 	}
 	if silent == nil {
-		return served, nil
+		return nil
 	}
-	if served > 0 {
-		silent.only = answered
+	if len(*answered) > 0 {
+		silent.only = (*answered)[0]
 	}
-	return served, silent
+	return silent
 }
 
 // silentError names the canary that does not answer.

@@ -3,12 +3,16 @@
 package exec
 
 import (
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // Canaries and pods change nothing that has to be confirmed. A Service that has come and gone does: the program may
@@ -52,5 +56,18 @@ func TestUnchangedSince(t *testing.T) {
 	}
 	if since := c.unchangedSince(early); since != early.Revision {
 		t.Errorf("an early state, of revision %d, is unchanged since %d", early.Revision, since)
+	}
+}
+
+// TestAFamilyIsAskedUntilItAnswers: a family that has answered is not asked again. Where a proxier takes the servers in
+// turn and one is out of reach, each family answers every second time, and perhaps never both at once.
+func TestAFamilyIsAskedUntilItAnswers(t *testing.T) {
+	g := &generation{targets: []netip.AddrPort{
+		netip.MustParseAddrPort("10.96.0.1:1025"), netip.MustParseAddrPort("[fd00::1]:1025"),
+	}}
+	answered := []lab.Family{lab.V4, lab.V6}
+	node := spec.Node{Name: "n1", Families: answered} // without a host, so a probe would panic
+	if err := g.ask(t.Context(), node, traffic.Probe{}, &answered); err != nil || len(answered) != 2 {
+		t.Errorf("%v: %v", answered, err)
 	}
 }

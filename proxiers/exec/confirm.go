@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
@@ -139,12 +140,13 @@ func (i *instance) served(ctx context.Context, revision uint64, older int) error
 // a process of its own may be slow to answer.
 func (i *instance) await(ctx context.Context, g *generation) error {
 	began := time.Now()
+	var answered []lab.Family
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	return observe.Await(ctx, i.changes, func(ctx context.Context) error {
-		served, err := g.ask(ctx, i.node, traffic.Probe{Patience: time.Since(began) / 8})
+		err := g.ask(ctx, i.node, traffic.Probe{Patience: time.Since(began) / 8}, &answered)
 		limit := machine.Busy(machine.Limit(secondFamilyLimit))
-		if i.halfReadyFor(served > 0 && err != nil) > limit {
+		if i.halfReadyFor(len(answered) > 0 && err != nil) > limit {
 			giveUp(fmt.Errorf("the other family has answered for %s", limit.Round(time.Second)))
 		}
 		return err
