@@ -167,11 +167,7 @@ func forgottenFlow(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Sock
 func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes ...string) {
 	ours := func(f observe.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket }
 	for _, name := range nodes {
-		table := spec.Must(observe.NewConntrack(w.Lab().Node(name).NS))
-		defer func() { spec.MustDo(table.Close()) }()
-		for _, f := range spec.Try(w.Flows(ctx, name, ours)) {
-			spec.MustDo(table.Delete(f))
-		}
+		ForgetFlows(ctx, w, name, ours)
 	}
 }
 

@@ -53,6 +53,17 @@ func sctpScenarios() []spec.Scenario {
 					Servers: []string{"a2"}, SeenAs: spec.ClientAddr()},
 			}}},
 		},
+		{
+			ID: "sctp-affinity", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+			Given: []store.Object{
+				Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"),
+				Service("web", NodePort(), Affinity(), SCTPPort(port, port)),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", port), Proto: "sctp", Servers: both, Sticky: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", port), Proto: "sctp", Servers: both, Sticky: true},
+			}}},
+		},
 		multihoming(), noModule(), sctpHairpin(), lateSCTPAddress(),
 	}
 }

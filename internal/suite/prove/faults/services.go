@@ -129,6 +129,14 @@ var serviceFaults = []Fault{
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 		})},
 	{Name: "affinity-always", Description: "Clients are remembered though no Service asks for it.",
+	{Name: "affinity-for-tcp-alone", Description: "Clients of Services without a TCP port are not remembered.",
+		Proxiers: kubeRules, // IPVS and relays remember the flow itself for a while
+		State: each(func(s *corev1.Service) {
+			tcp := func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolTCP }
+			if !slices.ContainsFunc(s.Spec.Ports, tcp) {
+				s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
+			}
+		})},
 		State: each(func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
