@@ -14,10 +14,10 @@ func hairpin() []spec.Scenario {
 		{
 			ID: "hairpin-among-many", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
-			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "b1", "a2"}, Even: true,
-					SeenAs: spec.ClientAddrUnlessHairpin()},
-			}}},
+			Steps: []spec.Step{{Rows: FromEach(spec.Row{
+				To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "b1", "a2"}, Even: true,
+				SeenAs: spec.ClientAddrUnlessHairpin(),
+			}, "a1", "b1", "a2")}},
 		},
 		{
 			ID: "hairpin-clusterip", Needs: []spec.Feature{spec.ClusterIP},
