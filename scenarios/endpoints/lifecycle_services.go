@@ -270,7 +270,7 @@ func leftAlone(service string) []spec.Row {
 }
 
 // longNames has Services and ports with the longest names that the API takes, in every variant that proxiers program in
-// another way. It has a cluster of its own, since a proxier may stop altogether.
+// another way and in a namespace with such a name. It has a cluster of its own, since a proxier may stop altogether.
 func longNames() spec.Scenario {
 	long := func(of string) string { return of + strings.Repeat("x", validation.DNS1035LabelMaxLength-len(of)) }
 	port := func(s *corev1.Service) { s.Spec.Ports[0].Name = long("port") }
@@ -278,17 +278,21 @@ func longNames() spec.Scenario {
 		return Service(long(name), append([]ServiceOption{Selecting("web"), Port(80, 8080), port}, options...)...)
 	}
 	clusterIP := func(name string) spec.Target { return spec.ClusterIPOf(long(name), 80) }
-	ip := LoadBalancerIP(115)
+	const id, nodePort = "svc-long-names", 30009
+	far, ip := long(id), LoadBalancerIP(115)
+	inFar := func(s *corev1.Service) { s.Namespace = far }
 	return spec.Scenario{
-		ID: "svc-long-names", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		ID: id, NodePorts: []uint16{nodePort}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
 		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer},
-		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web"),
+			Namespace(far, nil), Backend("a2", "n2", In(far))},
 		Steps: []spec.Step{
 			{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}}}},
 			{Name: "the longest names", Do: append([]spec.Action{Apply(
 				service("served", NodePort()), service("empty", Selecting("nobody"), NodePort()),
 				service("sticky", Affinity()), service("local", NodePort(), ETPLocal()),
 				service("ranged", LoadBalancer(), SourceRanges(ClientRange4, ClientRange6)),
+				service("far", NodePort(), NodePorts(nodePort), inFar),
 			)}, IngressViaN1(long("ranged"), ip.V4, ip.V6)...), Rows: []spec.Row{
 				{From: "c1", To: clusterIP("served"), Servers: []string{"a1", "a2"}},
 				{From: "client", To: spec.NodePortAt("n1", long("served"), 80), Servers: []string{"a1", "a2"}},
@@ -299,6 +303,7 @@ func longNames() spec.Scenario {
 				{From: "client", To: ip, Servers: []string{"a1", "a2"}},
 				{From: "client", Source: spec.HostAt("client", 0).AtAddr(spec.Secondary), To: ip, If: spec.SourceRanges,
 					Want: DropOrReject},
+				{From: "client", To: spec.HostAt("n1", nodePort), Servers: []string{far + "/a2"}},
 			}},
 			{Name: "a Service that comes later", Do: []spec.Action{Apply(Service("later", Selecting("web")))},
 				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("later", 80), Servers: []string{"a1", "a2"}}}},

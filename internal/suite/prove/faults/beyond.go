@@ -34,6 +34,7 @@ var beyond = map[string]string{
 	"mark-stays":               inner, "other-timeouts": inner,
 	"no-forward-accept": guarded, "loopback-not-routed": loopback, "nodeport-on-ipv6-loopback": loopback,
 	"nodeport-on-primary-address": "on which further addresses of a node NodePorts are served is configured",
+	"long-names-stop-all":         "generated names are short",
 	"last-endpoints-starved":      "it shows with twenty endpoints and more",
 }
 

@@ -100,7 +100,13 @@ var endpointFaults = []Fault{
 	{Name: "one-port-per-service", Description: "All endpoints of a Service get the port number of the first slice.",
 		State: onePortPerService},
 	{Name: "odd-endpoint-stops-all", Description: "After an endpoint with a multicast address no change is made any more.",
-		State: oddEndpointStopsAll},
+		State: stoppingAt(func(o store.Object) bool {
+			s, ok := o.(*discoveryv1.EndpointSlice)
+			return ok && slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+				ip, err := netip.ParseAddr(e.Addresses[0])
+				return err == nil && ip.IsMulticast()
+			})
+		})},
 	{Name: "refusals-spread", Description: "A Service of which one port has no endpoint is refused on all of its ports.",
 		State: refusalsSpread},
 	{Name: "endpoint-updates-ignored", Description: "An EndpointSlice is served as it was at first.",
@@ -136,21 +142,6 @@ func refusalsSpread() func(store.Object) store.Object {
 		}
 	})()
 	return func(o store.Object) store.Object { return empty(count(o)) }
-}
-
-func oddEndpointStopsAll() func(store.Object) store.Object {
-	stopped := false
-	return stateless(func(o store.Object) store.Object {
-		s, ok := o.(*discoveryv1.EndpointSlice)
-		stopped = stopped || ok && slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
-			ip, err := netip.ParseAddr(e.Addresses[0])
-			return err == nil && ip.IsMulticast()
-		})
-		if stopped {
-			return nil
-		}
-		return o
-	})()
 }
 
 // unite returns the current slice with the endpoints that were removed from it.

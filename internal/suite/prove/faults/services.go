@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -128,7 +129,6 @@ var serviceFaults = []Fault{
 		State: each(func(s *corev1.Service) {
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 		})},
-	{Name: "affinity-always", Description: "Clients are remembered though no Service asks for it.",
 	{Name: "affinity-for-tcp-alone", Description: "Clients of Services without a TCP port are not remembered.",
 		Proxiers: kubeRules, // IPVS and relays remember the flow itself for a while
 		State: each(func(s *corev1.Service) {
@@ -137,6 +137,7 @@ var serviceFaults = []Fault{
 				s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 			}
 		})},
+	{Name: "affinity-always", Description: "Clients are remembered though no Service asks for it.",
 		State: each(func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
@@ -153,6 +154,19 @@ var serviceFaults = []Fault{
 	{Name: "app-protocols-passed-over", Description: "Ports that name their application protocol are passed over.",
 		State: each(func(s *corev1.Service) {
 			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.AppProtocol != nil })
+		})},
+	{Name: "long-names-stop-all",
+		Description: "After a Service with the longest namespace and name no change is made any more.",
+		State: stoppingAt(func(o store.Object) bool {
+			_, ok := o.(*corev1.Service)
+			return ok && len(o.GetNamespace()+o.GetName()) == 2*validation.DNS1035LabelMaxLength
+		})},
+	{Name: "odd-ingress-stops-all",
+		Description: "After a Service whose load balancer has a host name no change is made any more.",
+		State: stoppingAt(func(o store.Object) bool {
+			s, ok := o.(*corev1.Service)
+			return ok && slices.ContainsFunc(s.Status.LoadBalancer.Ingress,
+				func(i corev1.LoadBalancerIngress) bool { return i.Hostname != "" })
 		})},
 	{Name: "service-updates-ignored", Description: "A Service is served as it was at first.",
 		State: remembering(asBefore[*corev1.Service])},

@@ -51,6 +51,19 @@ func stateless(change func(store.Object) store.Object) State {
 	}
 }
 
+// stoppingAt returns a State that hides the first odd object and all that come after it.
+func stoppingAt(odd func(store.Object) bool) State {
+	return func() func(store.Object) store.Object {
+		stopped := false
+		return stateless(func(o store.Object) store.Object {
+			if stopped = stopped || odd(o); stopped {
+				return nil
+			}
+			return o
+		})()
+	}
+}
+
 // remembering returns a State that computes each object of a kind from the last shown version and the current one. It
 // does not change a new object.
 func remembering[T store.Object](change func(last, now T) T) State {
