@@ -18,6 +18,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // family is the mechanism of one IP family of a node.
@@ -39,6 +40,8 @@ type family struct {
 	incomplete map[*model.Service]bool
 	// stale is set while conntrack may hold UDP flows to closed relays.
 	stale bool
+
+	sabotage spec.Sabotage
 }
 
 func newFamily(node kit.Site) (*family, error) {
@@ -55,6 +58,7 @@ func newFamily(node kit.Site) (*family, error) {
 			sockets: newSockets(node.Host.NS, ip), at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 			events: node.Events,
 		},
+		sabotage: node.Sabotage,
 	}
 	f.reset()
 	return f, nil
@@ -114,9 +118,14 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return errors.Join(failed, f.forget(ctx, at.Local))
 }
 
+// keepStale reports whether stale flows are to stay, as a sabotage.
+func (f *family) keepStale() bool {
+	return f.sabotage.KeepStaleFlows != nil && f.sabotage.KeepStaleFlows()
+}
+
 // forget deletes UDP flows that lead to no relay from connection tracking.
 func (f *family) forget(ctx context.Context, local []netip.Addr) error {
-	if !f.stale {
+	if !f.stale || f.keepStale() {
 		return nil
 	}
 	err := f.tracking.Clean(ctx, f.wanted(local))
@@ -163,7 +172,9 @@ func (f *family) settle(swaps []kit.Swap[*xtables.Fragment], everything bool) {
 			}
 			if relayed(p.ID.Protocol) {
 				ports[p.ID] = true
-				f.portals.settle(p)
+				if !f.keepStale() {
+					f.portals.settle(p)
+				}
 			}
 		}
 	}

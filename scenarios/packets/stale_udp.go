@@ -25,7 +25,7 @@ func staleUDP() []spec.Scenario {
 		lastEndpointLeaves("ct-udp-slice-emptied", frontends{outside(100), outside(101), 30000}, udpSlice("dns", "")),
 		lastEndpointLeaves("ct-udp-slice-deleted", frontends{outside(102), outside(103), 30001}, DeleteSlice("dns")),
 		udpAddressReused(), udpPortRenumbered(), udpTypeChange(), udpExternalZeroToOne(), udpOneOfThreeLeaves(),
-		udpProxierAway(), udpStartAmongMany(),
+		udpProxierAway(), udpStartAmongMany(), udpNeverAnswered(),
 	}
 }
 
@@ -195,6 +195,37 @@ func serversOf(w spec.World, sockets []*Socket, to spec.Target, family lab.Famil
 		servers = append(servers, strings.TrimPrefix(got[0].Server, w.Namespace()+"/"))
 	}
 	return servers
+}
+
+// udpNeverAnswered has flows to a1, which gets their datagrams and answers none: connection tracking has seen them in
+// one direction alone.
+func udpNeverAnswered() spec.Scenario {
+	f := frontends{outside(115), outside(116), 30035}
+	unanswered := f.everywhere(spec.Row{Want: spec.Silence, MayMove: true})
+	s := oldPodRunsOn("ct-udp-never-answered", f,
+		spec.Step{
+			Name: "b1 takes its place", Do: []spec.Action{Readiness("a1", false), Readiness("b1", true)},
+			Rows: f.everywhere(spec.Row{Servers: []string{"b1"}, MayMove: true, Times: 2}),
+		},
+		spec.Step{
+			Name: "a1 again", Do: []spec.Action{Readiness("b1", false), Readiness("a1", true)}, Rows: unanswered,
+		},
+		spec.Step{
+			Name: "no endpoint", Do: []spec.Action{Readiness("a1", false)},
+			Rows: f.everywhere(spec.Row{Want: spec.Refused, Times: 2}),
+		})
+	first := &s.Steps[0]
+	first.Name, first.Do = "a1 does not answer", append(first.Do, Mute("a1"))
+	first.Rows, first.Check = unanswered, func(ctx context.Context, w spec.World) error {
+		sent := len(unanswered) * len(w.Lab().Stack().Families())
+		return Eventually(ctx, func(ctx context.Context) error { // a relay takes its time
+			if n := Unanswered(ctx, w, "a1"); n != sent {
+				return fmt.Errorf("of %d flows, %d have reached a1", sent, n)
+			}
+			return nil
+		})
+	}
+	return s
 }
 
 // udpProxierAway restarts the proxier of n1, first without a change and then with one each time.

@@ -107,7 +107,7 @@ type Node struct {
 type Sabotage struct {
 	// CountEndpoints changes the number of endpoints that a health check port reports.
 	CountEndpoints func(n int) int
-	// KeepStaleFlows reports whether to keep conntrack entries of UDP flows to removed endpoints.
+	// KeepStaleFlows reports whether to keep UDP flows to removed endpoints: conntrack entries or relayed sessions.
 	KeepStaleFlows func() bool
 	// RemoveOnFailure reports whether to remove all rules after a failure to change them.
 	RemoveOnFailure func() bool

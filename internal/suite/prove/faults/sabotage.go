@@ -25,11 +25,11 @@ var sabotageFaults = []Fault{
 		Sabotage: spec.Sabotage{CountEndpoints: func(int) int { return 0 }}},
 	{Name: "endpoints-miscounted", Description: "Health-check ports tell of one endpoint too many, where there are any.",
 		Proxiers: builtIn, Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return n + min(n, 1) }}},
-	// IPVS never serves a flow from a removed backend.
+	// IPVS never serves a flow from a removed backend, and relays end with their Service.
 	{Name: "stale-flows-stay", Description: "UDP flows to endpoints that are gone go on for ever.",
 		Proxiers: []string{"iptables", "iptables-legacy", "nftables"}, Sabotage: keepStaleFlows},
 	{Name: "flows-never-move", Description: "UDP flows whose endpoint is gone are not served by another one.",
-		Proxiers: []string{"iptables", "iptables-legacy", "nftables", "ipvs"}, Sabotage: keepStaleFlows,
+		Proxiers: builtIn, Sabotage: keepStaleFlows,
 		Node: sysctls(netns.Setting{Key: "net.ipv4.vs.expire_nodest_conn", Value: "0", Optional: true})},
 	{Name: "gives-up-on-failure", Description: "When rules cannot be changed, all rules are removed.",
 		Proxiers: builtIn, Sabotage: spec.Sabotage{RemoveOnFailure: func() bool { return true }}},
