@@ -17,6 +17,7 @@ var purposes = map[string]string{
 	chainFirewall:  "what a load balancer address does not admit (loadBalancerSourceRanges)",
 	chainForward: "lets Service traffic through the node; what is INVALID would not be translated back, and is " +
 		"dropped",
+	chainInvalid: "drops what is INVALID: a process of the node would get it without being translated back",
 	chainLocalnet: "keeps neighbours away from 127.0.0.0/8, which is routable for the sake of NodePorts " +
 		"(CVE-2020-8558)",
 	chainPostrouting: "masquerades what was marked on the way",

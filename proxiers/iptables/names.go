@@ -20,6 +20,7 @@ const (
 	chainNodePorts   = "KUBE-NODEPORTS"         // nat: by NodePort; filter: health check ports
 	chainFirewall    = "KUBE-PROXY-FIREWALL"    // filter: sources that a load balancer address does not admit
 	chainForward     = "KUBE-FORWARD"           // filter: lets forwarded Service traffic through
+	chainInvalid     = "KUBE-INVALID"           // filter: drops what would not be translated back for the node itself
 	chainLocalnet    = "KUBE-FIREWALL"          // filter: keeps neighbours away from 127.0.0.0/8
 	chainPostrouting = "KUBE-POSTROUTING"       // nat: masquerades marked packets
 	chainMarkMasq    = "KUBE-MARK-MASQ"         // nat: marks packets to be masqueraded

@@ -33,6 +33,9 @@ func (n *nodeRules) jumps() []xtables.Entry {
 		xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, services),
 		xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, "kubernetes postrouting rules"),
 	}
+	if !n.liberal {
+		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainInvalid, ""))
+	}
 	if n.localhost {
 		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainLocalnet, ""),
 			xtables.NewEntry(xtables.Filter, "OUTPUT", chainLocalnet, ""))
@@ -58,6 +61,7 @@ type nodeRules struct {
 // filterChains returns the fixed chains of the filter table.
 func (n *nodeRules) filterChains() []xtables.Chain {
 	forward := xtables.Chain{Name: chainForward}
+	var all []xtables.Chain
 	if !n.liberal {
 		// An out-of-window segment of a pod is not translated: a client that received it would reset its connection.
 		// What others send may be one half of a connection whose other half takes another way.
@@ -66,9 +70,12 @@ func (n *nodeRules) filterChains() []xtables.Chain {
 			invalid = append([]xtables.Part{xtables.From(n.podRange)}, invalid...)
 		}
 		forward.Add(invalid...)
+		input := xtables.Chain{Name: chainInvalid}
+		input.Add(invalid...)
+		all = append(all, input)
 	}
 	forward.AddForward(n.mark)
-	all := []xtables.Chain{forward}
+	all = append(all, forward)
 	if n.localhost {
 		// With route_localnet, a neighbour could reach 127.0.0.1 of this node (CVE-2020-8558).
 		lo := nodeaddr.Loopback(lab.V4)

@@ -11,6 +11,7 @@
 //	        POSTROUTING        -> KUBE-POSTROUTING -> MASQUERADE, if KUBE-MARK-MASQ was passed on the way
 //	filter  INPUT, FORWARD, OUTPUT -> KUBE-PROXY-FIREWALL, KUBE-SERVICES, KUBE-EXTERNAL-SERVICES: reject or drop
 //	        FORWARD            -> KUBE-FORWARD: let Service traffic through
+//	        INPUT              -> KUBE-INVALID: drop what would not be translated back
 //
 // With session affinity, KUBE-SEP-* adds the source of each new connection to an IP set of its own, which forgets it
 // after timeoutSeconds. KUBE-SVC-* and KUBE-SVL-* look into these sets before they pick an endpoint at random.

@@ -187,6 +187,7 @@ func TestNodeRules(t *testing.T) {
 	n := &nodeRules{family: lab.V4, mark: 0x4000, localhost: true, randomFully: true,
 		podRange: netip.MustParsePrefix("10.180.0.0/16")}
 	compare(t, chainText("filter", n.filterChains())+chainText("nat", n.natChains()), `
+filter KUBE-INVALID -s 10.180.0.0/16 -m conntrack --ctstate INVALID -j DROP
 filter KUBE-FORWARD -s 10.180.0.0/16 -m conntrack --ctstate INVALID -j DROP
 filter KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
 filter KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT

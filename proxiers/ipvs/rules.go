@@ -112,6 +112,9 @@ func (r rules) nat() table {
 func (r rules) filter() table {
 	forward, nodePort := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}
 	guard := xtables.Chain{Name: chainIPVSFilter}
+	if r.podRange.IsValid() { // It is not translated back, so the node would answer with a RST.
+		guard.Add(xtables.From(r.podRange), xtables.State("INVALID"), xtables.Drop)
+	}
 	forward.AddForward(r.mark)
 	nodePort.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
 	for _, id := range []setID{clusterIP, loadBalancer, externalIP, externalIPLocal} {

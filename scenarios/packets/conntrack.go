@@ -38,7 +38,7 @@ func conntrack() []spec.Scenario {
 			}}},
 		},
 		states(),
-		invalidNotLeaked(),
+		invalidNotLeaked(), invalidToNode(),
 		liberal(),
 		udpEndpointRemoved(),
 		udpZeroToOne(),

@@ -20,7 +20,16 @@ func invalidNotLeaked() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-invalid-not-leaked", Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
 		Given: NearAndFar(),
-		Steps: []spec.Step{{Check: behindEachService(func(stray) error { return nil })}},
+		Steps: []spec.Step{{Check: behindEachService("c1", func(stray) error { return nil })}},
+	}
+}
+
+// invalidToNode is invalidNotLeaked with a process of n1 as the client. The node itself sees the pod's own address.
+func invalidToNode() spec.Scenario {
+	return spec.Scenario{
+		ID: "ct-invalid-to-node", Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
+		Given: NearAndFar(),
+		Steps: []spec.Step{{Check: behindEachService("n1", func(stray) error { return nil })}},
 	}
 }
 
@@ -30,27 +39,27 @@ func liberal() spec.Scenario {
 		ID: "ct-be-liberal", Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
 		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 		Given: NearAndFar(),
-		Steps: []spec.Step{{Check: behindEachService(wantDelivered)},
+		Steps: []spec.Step{{Check: behindEachService("c1", wantDelivered)},
 			{Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid}},
 	}
 }
 
 // stray is the fate of a segment outside of the window.
 type stray struct {
-	// got are the copies of it that the client received in the Service's name, leaked those in the pod's.
+	// got are the copies of it that a pod as client received in the Service's name, leaked those in the server's.
 	got, leaked []CapturedPacket
 	// after is the connection's answer afterwards.
 	after traffic.Answer
 }
 
-// behindEachService returns a check that sends a stray segment behind the Services near and far, in each family, and
-// judges the outcome.
-func behindEachService(judge func(stray) error) Check {
+// behindEachService returns a check that sends a stray segment behind the Services near and far to a client, in each
+// family, and judges the outcome.
+func behindEachService(client string, judge func(stray) error) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
 		var errs []error
 		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
 			if err := spec.Catch(func() error {
-				s, err := strayBehindService(ctx, w, family, service, pod)
+				s, err := strayBehindService(ctx, w, family, client, service, pod)
 				spec.TryDo(err)
 				return errors.Join(s.judge(), judge(s))
 			}); err != nil {
@@ -72,18 +81,18 @@ func (s stray) judge() error {
 	return nil
 }
 
-// strayBehindService connects c1 to the Service, lets the pod send a segment far outside of the window on that
+// strayBehindService connects the client to the Service, lets the pod send a segment far outside of the window on that
 // connection, and uses the connection again.
-func strayBehindService(ctx context.Context, w spec.World, family lab.Family, service, pod string) (out stray,
-	err error) {
+func strayBehindService(ctx context.Context, w spec.World, family lab.Family,
+	client, service, pod string) (out stray, err error) {
 	var conn *traffic.Conn
 	var answer traffic.Answer
 	opening := spec.Try(CapturePackets(w, func() (err error) {
-		conn, answer, err = w.Probe(ctx, "c1", spec.ClusterIPOf(service, 80), family, "tcp")
+		conn, answer, err = w.Probe(ctx, client, spec.ClusterIPOf(service, 80), family, "tcp")
 		return err
 	}, pod))
 	if conn == nil {
-		return out, fmt.Errorf("c1 does not reach it: %s", answer)
+		return out, fmt.Errorf("%s does not reach it: %s", client, answer)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	last := lastSent(opening, answer)
@@ -95,12 +104,12 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 		})
 		out.after = conn.Exchange(ctx)
 		return nil
-	}, "c1", pod))
+	}, client, pod))
 	sent := false
 	for _, c := range seen {
 		sent = sent || c.Host == pod && c.Direction == observe.Out && string(c.Payload) == "stray"
 		switch {
-		case c.Host != "c1" || c.Direction != observe.In:
+		case c.Host != client || c.Direction != observe.In || w.Lab().Node(client) != nil:
 		case c.Src == answer.Local:
 			out.leaked = append(out.leaked, c)
 		case c.Src == conn.RemoteAddr() && string(c.Payload) == "stray":

@@ -63,7 +63,7 @@ func configuredLiberal() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-be-liberal-configured", Cluster: Configured(),
 		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT, spec.ConntrackSettings}, Given: NearAndFar(),
-		Steps: []spec.Step{{Check: behindEachService(wantDelivered)},
+		Steps: []spec.Step{{Check: behindEachService("c1", wantDelivered)},
 			{Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid},
 			{Name: "connection tracking takes no segment for INVALID", Check: tracksLiberally}},
 	}

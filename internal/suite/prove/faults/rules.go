@@ -78,6 +78,10 @@ var verdicts = []Fault{
 		}},
 	{Name: "invalid-passes", Description: "Packets in conntrack state INVALID are let through.", Proxiers: kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*INVALID .*-j DROP`, ""}}},
+	{Name: "invalid-reaches-node", Description: "Packets in conntrack state INVALID reach processes of the node.",
+		Proxiers: slices.Concat(ownJumps, []string{"ipvs"}),
+		// They are not dropped, because the ipvs proxier would detect that and write them again.
+		Text: []Rewrite{{XTables, `^(-A KUBE-(INVALID|IPVS-FILTER) .*INVALID )-j DROP`, "$1-j RETURN"}}},
 	{Name: "invalid-of-strangers-dropped",
 		Description: "Packets in conntrack state INVALID are dropped, whoever sends them.",
 		Proxiers:    ownJumps, Text: []Rewrite{{XTables, `^(-A KUBE-FORWARD )-s \S+ (.*INVALID .*-j DROP)`, "$1$2"}}},
