@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os/exec"
 	"slices"
@@ -43,6 +44,9 @@ var hostFaults = []Fault{
 			}
 			return nil
 		}},
+	{Name: "shared-addresses-go",
+		Description: "When one of two Services on an address of a load balancer goes, the address is lost to both.",
+		Node:        loseShared},
 	{Name: "connections-forgotten", Description: "Connection tracking is emptied at each change.",
 		Proxiers: kubeRules, // relayed connections recover
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
@@ -91,6 +95,42 @@ func forgeErrors(ctx context.Context, node spec.Node, _ *store.Snapshot) error {
 		add rule inet forger errors icmp type destination-unreachable ip saddr set 198.18.0.1
 		add rule inet forger errors icmpv6 type { destination-unreachable, packet-too-big } ip6 saddr set 2001:db8:18::1`
 	return node.Host.Run(exec.CommandContext(ctx, "nft", script))
+}
+
+// loseShared drops packets to the addresses that several Services have shared and one still has. Sets of the node
+// remember what was shared.
+func loseShared(ctx context.Context, node spec.Node, s *store.Snapshot) error {
+	users := map[string]int{}
+	for _, svc := range s.Services {
+		for _, i := range svc.Status.LoadBalancer.Ingress {
+			users[i.IP]++
+		}
+	}
+	delete(users, "") // host names
+	if len(users) == 0 {
+		return nil
+	}
+	var script strings.Builder
+	for _, family := range []string{"ip", "ip6"} {
+		fmt.Fprintf(&script, "add table %[1]s shares; add set %[1]s shares shared { typeof %[1]s daddr; }; "+
+			"add chain %[1]s shares in { type filter hook prerouting priority raw; }; "+
+			"add chain %[1]s shares out { type filter hook output priority raw; }; flush table %[1]s shares;", family)
+	}
+	for address, n := range users {
+		family := "ip"
+		if strings.Contains(address, ":") {
+			family = "ip6"
+		}
+		if n > 1 {
+			fmt.Fprintf(&script, "add element %s shares shared { %s };", family, address)
+			continue
+		}
+		for _, chain := range []string{"in", "out"} {
+			fmt.Fprintf(&script, "add rule %[1]s shares %[2]s %[1]s daddr %[3]s %[1]s daddr @shared drop;",
+				family, chain, address)
+		}
+	}
+	return node.Host.Run(exec.CommandContext(ctx, "nft", script.String()))
 }
 
 // virtualIPs returns the addresses of a Service that no host has.

@@ -123,13 +123,19 @@ var hooking = []Fault{
 		// 192.168.7.8/29 contains the primary addresses of all nodes, and no other ones.
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
 			"$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}}},
-	{Name: "late-nodeport-addresses-missed",
-		Description: "Where NodePorts are on some addresses alone, they are not on one that a node gets later.",
-		Proxiers:    slices.Concat(kubeChains, []string{"nftables", "userspace"}),
-		// the address of nodeport-late-listed-address
+	{Name: "late-nodeport-addresses-missed", Description: "NodePorts are not on an address that a node gets later.",
+		Proxiers: slices.Concat(kubeChains, []string{"nftables", "userspace"}),
+		// the addresses of nodeport-late-listed-address, which have their own rules, and those of nodeport-late-address
 		Text: []Rewrite{
 			{XTables, `^-[AID] KUBE-(SERVICES|NODEPORT-\S+) .*-d (192\.168\.7\.9|fd00:7::19)(/\d+)? .*`, ""},
+			{XTables, `^(-[AID] KUBE-SERVICES) .*-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
+				"$1 -d 198.51.100.63 -j RETURN\n$0"},
+			{XTables, `^(-[AID] KUBE-SERVICES) .*! -d ::1/128 -j KUBE-NODEPORTS$`,
+				"$1 -d 2001:db8:51::63 -j RETURN\n$0"},
+			{XTables, `^(-[AID] KUBE-NODEPORT-CONTAINER) (.* 169\.254\.118\.1:\d+)`, "$1 ! -d 198.51.100.63 $2"},
+			{XTables, `^(-[AID] KUBE-NODEPORT-CONTAINER) (.* \[fd76:\S+:\d+)`, "$1 ! -d 2001:db8:51::63 $2"},
 			{NFT, `^(add|delete|destroy) element .* \{ (192\.168\.7\.9|fd00:7::19) \. .*`, ""},
+			{NFT, `^(add|delete|destroy) element .* \{ (198\.51\.100\.63|2001:db8:51::63) \. .*`, ""},
 		}},
 	{Name: "nodeport-on-ipv6-loopback", Description: "Connections to a NodePort on ::1 are translated, and lost.",
 		Proxiers: kubeChains, Text: []Rewrite{{XTables, ` ! -d ::1/128`, ""}}},
@@ -138,5 +144,11 @@ var hooking = []Fault{
 		Proxiers:    kubeRules, Text: []Rewrite{
 			{XTables, `^-A KUBE-EXT-\S+ .*--src-type LOCAL .*-j KUBE-SVC-\S+`, ""},
 			{NFT, `^add rule .*fib saddr type local .*(goto service-|vmap @short-circuit).*`, ""},
+		}},
+	{Name: "pod-shortcut-lost",
+		Description: "Under externalTrafficPolicy Local, the node's own pods count as outside traffic.",
+		Proxiers:    kubeRules, Text: []Rewrite{
+			{XTables, `^-A KUBE-EXT-\S+ .*-s \S+ .*-j KUBE-SVC-\S+`, ""},
+			{NFT, `^add rule \S+ \S+ external-\S+ ip6? saddr .*(goto service-|vmap @short-circuit).*`, ""},
 		}},
 }
