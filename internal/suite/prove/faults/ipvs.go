@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"os/exec"
 
 	"github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
@@ -38,6 +39,13 @@ var ipvsFaults = []Fault{
 				err = h.AddrDel(device, &all[i])
 			}
 			return err
+		}},
+	{Name: "ipvs-refusals-lost", Description: "What should be refused vanishes in silence, by virtual servers.",
+		Proxiers: virtualServers, Node: func(ctx context.Context, node spec.Node, _ *store.Snapshot) error {
+			return node.Host.Run(exec.CommandContext(ctx, "nft", `add table inet silent; delete table inet silent
+				add table inet silent; add chain inet silent out { type filter hook output priority 300; }
+				add rule inet silent out icmp type destination-unreachable drop
+				add rule inet silent out icmpv6 type destination-unreachable drop`))
 		}},
 	{Name: "ipvs-access-open", Description: "Daemons of the node answer on the addresses of Services.",
 		Proxiers: virtualServers,
