@@ -35,7 +35,7 @@ var masquerading = []Fault{
 		Text: []Rewrite{{XTables, `^-A KUBE-POSTROUTING .*--xor-mark.*`, ""}}},
 	{Name: "no-hairpin-masquerade",
 		Description: "A pod that reaches itself through a Service sees its own address as the client's.",
-		Proxiers:    slices.Concat(kubeRules, virtualServers),
+		Proxiers:    slices.Concat(kubeRules, []string{"ipvs"}),
 		Text: []Rewrite{
 			{XTables, `^(-A KUBE-POSTROUTING .*--match-set KUBE-(6-)?LOOP-BACK \S+ )-j .*`, "$1-j RETURN"},
 			{XTables, `^-A KUBE-SEP-\S+ .*-s \S+ .*-j KUBE-MARK-MASQ`, ""},
