@@ -20,10 +20,11 @@ func parse(t *testing.T, entries string) *File {
 }
 
 func TestMistakesAreNamed(t *testing.T) {
+	const two = "proxier: x\nexpect: []\n---\nproxier: y"
 	for text, want := range map[string]string{
+		two:          "more than one document",
 		"expect: []": "does not name its proxier",
 		"":           "does not name its proxier",
-		"proxier: x\nexpect: []\n---\nproxier: y":                                                 "more than one document",
 		"proxier: x\nexpect: [{scenario: a, isue: none, reason: r}]":                              "isue",
 		"proxier: x\nexpect: [{scenario: a, reason: r}]":                                          "issue",
 		"proxier: x\nexpect: [{scenario: a, issue: TODO, reason: r}]":                             "issue",
