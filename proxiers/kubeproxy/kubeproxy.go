@@ -86,10 +86,14 @@ func New(mode Mode, version, binary string, detect Detection, args ...string) (s
 // assemble makes the command for the mode.
 func (p *proxier) assemble() (err error) {
 	minor := minorOf(p.version)
+	features := p.mode.features(minor)
+	if p.detect == NoDetection { // it does not know whose packets to masquerade
+		features = features.Without(spec.ClusterIPFromOutside)
+	}
 	p.Proxier, err = blackbox.New(blackbox.Command{
 		Name:      "kube-proxy-" + string(p.mode),
 		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.detect.arguments(), p.args),
-		Features:  p.mode.features(minor),
+		Features:  features,
 		Configure: func(c spec.ProxyConfig) []string { return configure(c, minor) },
 		Rounds:    p.mode.rounds(),
 		Cleanup:   append([]string{p.binary, "--cleanup"}, p.mode.gates(minor)...),

@@ -180,3 +180,16 @@ func TestWhatCannotBeConfigured(t *testing.T) {
 		}
 	}
 }
+
+// TestNoDetectionServesNoClusterIPOutside: without a range of pods, kube-proxy masquerades no traffic to ClusterIPs.
+func TestNoDetectionServesNoClusterIPOutside(t *testing.T) {
+	for detect, want := range map[Detection]bool{ClusterCIDR: true, NodeCIDR: true, NoDetection: false} {
+		p, err := New(IPTables, "", "", detect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Features()[spec.ClusterIPFromOutside]; got != want {
+			t.Errorf("%s: clusterip-from-outside %t, want %t", detect, got, want)
+		}
+	}
+}
