@@ -161,7 +161,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 	}
 	how := (*agent).stop
 	switch {
-	case g.cells[0].alone():
+	case g.cells[0].alone(), ctx.Err() != nil:
 		how = (*agent).kill // the nodes are removed with the cluster
 	case len(g.cells) == 1:
 		how = stopOn(env.proxier.agents[0].node)

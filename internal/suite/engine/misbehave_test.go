@@ -213,3 +213,23 @@ func TestAnInterruptedRunBuildsNoMore(t *testing.T) {
 		t.Errorf("%d programs were started", n)
 	}
 }
+
+// TestAnInterruptedRunDoesNotStopGently: once a run is interrupted, it kills its programs. One that ignores SIGTERM
+// would hold the run until its grace is over.
+func TestAnInterruptedRunDoesNotStopGently(t *testing.T) {
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	b := bad{
+		Proxier: none.New(), name: "sound",
+		apply: func(context.Context, int64) error { interrupt(errors.New("SIGINT")); return nil },
+		stop:  func(context.Context) error { return errors.New("it was asked to stop") },
+	}
+	r, err := engine.Start(ctx, engine.Options{
+		Proxiers: []spec.Proxier{b}, Scenarios: []spec.Scenario{simple("sound-one"), simple("sound-two")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
