@@ -212,8 +212,7 @@ func (r *e2eRun) choose(ctx context.Context, focus, skip *regexp.Regexp) error {
 		}
 	}
 	ids := func() ([]string, error) { return each(all, func(s e2e.Spec) string { return s.Name }), nil }
-	r.known, err = r.flags.expect.known(r.programs, r.flags.proxiers.version, r.flags.cluster, ids,
-		nothingShipped)
+	r.known, err = r.flags.expect.known(r.programs, r.flags.proxiers.version, r.flags.cluster, ids, nothingShipped)
 	if err != nil {
 		return err
 	}

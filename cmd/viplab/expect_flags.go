@@ -19,6 +19,8 @@ import (
 type expectFlags struct {
 	file, out string
 	allowTodo bool
+
+	runs map[string]expect.Run // by proxier, once known has been called
 }
 
 // noExpectations is the value of --expect that makes every failure count.
@@ -33,23 +35,31 @@ func (f *expectFlags) add(flags *pflag.FlagSet, preset string) {
 		"write what fails into this file, for --expect; issue and reason are TODO, for you to fill in")
 }
 
-// programOf returns the name of a proxier's program, without the mode, and the Run that selects its expectations.
-// version is that of a program of which viplab does not know it.
-func programOf(p spec.Proxier, version string, cluster clusterFlags) (string, expect.Run) {
+// programName returns the name of a proxier's program, without the mode.
+func programName(p spec.Proxier) string {
+	if _, _, _, ok := kubeproxy.Release(p); ok {
+		return "kube-proxy"
+	}
+	return p.Name()
+}
+
+// runOf returns the Run that selects the expectations of a proxier. version is that of a program of which viplab does
+// not know it.
+func runOf(p spec.Proxier, version string, cluster clusterFlags) expect.Run {
 	run := expect.Run{
 		Version: version,
 		With:    map[string]string{"ip": cluster.ip, "pods": cluster.pods, "overlay": cluster.overlay},
 	}
 	mode, release, detect, ok := kubeproxy.Release(p)
 	if !ok {
-		return p.Name(), run
+		return run
 	}
 	run.Mode, run.Version = string(mode), release
 	for _, m := range kubeproxy.Modes {
 		run.Modes = append(run.Modes, string(m))
 	}
 	run.With["detect-local-mode"] = string(detect)
-	return "kube-proxy", run
+	return run
 }
 
 // read returns the file of --expect, or nil if there is none.
@@ -75,10 +85,18 @@ func (f *expectFlags) read() (*expect.File, error) {
 func versionUnknown(spec.Proxier) string { return "" }
 
 // known returns the expectations for the proxiers of a run, by proxier name. Their scenarios are among ids,
-// which is called only if there are any. Without --expect, they are those that preset returns for a program.
+// which is called only if there are any. Without --expect, they are those that preset returns for a program. The error
+// also says why --write-expectations cannot write its file afterwards.
 func (f *expectFlags) known(proxiers []spec.Proxier, version func(spec.Proxier) string, cluster clusterFlags,
 	ids func() ([]string, error), preset func(p spec.Proxier, program string) (*expect.File, error),
 ) (map[string]*expect.Known, error) {
+	if err := f.checkOut(proxiers); err != nil {
+		return nil, err
+	}
+	f.runs = map[string]expect.Run{}
+	for _, p := range proxiers {
+		f.runs[p.Name()] = runOf(p, version(p), cluster)
+	}
 	if f.file == noExpectations {
 		return nil, nil
 	}
@@ -89,7 +107,7 @@ func (f *expectFlags) known(proxiers []spec.Proxier, version func(spec.Proxier) 
 	var names []string
 	out, used := map[string]*expect.Known{}, false
 	for _, p := range proxiers {
-		name, run := programOf(p, version(p), cluster)
+		name, run := programName(p), f.runs[p.Name()]
 		names = append(names, name)
 		file := given
 		var err error
@@ -127,7 +145,7 @@ func (f *expectFlags) checkOut(programs []spec.Proxier) error {
 	}
 	name := ""
 	for _, p := range programs {
-		program, _ := programOf(p, "", clusterFlags{})
+		program := programName(p)
 		if name != "" && name != program {
 			return fmt.Errorf("--write-expectations: a file is about one program, and this run judges %s and %s",
 				name, program)

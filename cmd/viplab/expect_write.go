@@ -30,11 +30,10 @@ func (f *expectFlags) write(programs []spec.Proxier, results []spec.Result, stdo
 		}
 	}
 	for _, p := range programs {
-		program, run := programOf(p, "", clusterFlags{})
-		file.Proxier = program
+		file.Proxier = programName(p)
 		for _, r := range results {
 			if r.Proxier == p.Name() && r.Verdict == spec.Fail {
-				file.Expect = withFailure(file.Expect, r, run.Mode)
+				file.Expect = withFailure(file.Expect, r, f.runs[p.Name()])
 			}
 		}
 	}
@@ -49,24 +48,23 @@ func (f *expectFlags) write(programs []spec.Proxier, results []spec.Result, stdo
 	return nil
 }
 
-// withFailure returns the entries with one that makes a failed result of a mode known. The entry is about what no other
-// one explains. If such entries were wrong, or one is about the whole scenario, the new entry takes their place.
-func withFailure(entries []expect.Entry, r spec.Result, mode string) []expect.Entry {
-	about := func(e expect.Entry) bool {
-		return e.Scenario == r.Scenario.ID && (len(e.Modes) == 0 || slices.Contains(e.Modes, mode))
-	}
+// withFailure returns the entries with one that makes a failed result of a run known. The entry is about what no other
+// one explains. If entries that apply to the run were wrong, or one is about the whole scenario, the new entry takes
+// their place. Entries for other runs stay as they are.
+func withFailure(entries []expect.Entry, r spec.Result, run expect.Run) []expect.Entry {
+	about := func(e expect.Entry) bool { return e.Scenario == r.Scenario.ID && e.Applies(run) }
 	wrong := strings.HasPrefix(r.Reason, expected.Surprise)
 	e := foreseen(r, wrong)
 	if r.Scenario.ID != expect.Generated && slices.ContainsFunc(entries, func(old expect.Entry) bool {
 		return about(old) && (wrong || old.ForWholeScenario() || e.ForWholeScenario())
 	}) {
 		e = foreseen(r, true)
-		entries = without(entries, about, mode)
+		entries = without(entries, about, run.Mode)
 	}
 	if wrong && len(e.Rows) == 0 && !slices.ContainsFunc(r.Probed, func(p spec.Probed) bool { return !p.Holds }) {
 		return entries // nothing has failed
 	}
-	return addEntry(entries, e, mode)
+	return addEntry(entries, e, run.Mode)
 }
 
 // without returns the entries without those that chosen accepts. Those of several modes lose one of them.

@@ -22,6 +22,7 @@ func TestExpectationsAreKeptTrue(t *testing.T) {
 		}
 		return out
 	}
+	run := expect.Run{Mode: "ipvs", Version: "v1.36.3", With: map[string]string{"ip": "4", "pods": "bridge"}}
 	holding := spec.Probed{Row: "d", Family: "v4", Holds: true}
 	for _, c := range []struct {
 		name  string
@@ -43,16 +44,20 @@ func TestExpectationsAreKeptTrue(t *testing.T) {
 		{"a row holds", "{scenario: s, modes: [ipvs], rows: [a, d]}",
 			spec.Result{Reason: expected.Surprise + "what holds is d v4", Probed: append(failing("why", "a"), holding)},
 			"s [ipvs] [a] Reply"},
+		{"an entry for other clusters", "{scenario: s, with: {pods: routed}}", spec.Result{Probed: failing("", "b")},
+			"s [] [] , s [ipvs] [b] Reply"},
+		{"an entry for other releases", `{scenario: s, versions: "<1.30"}`, spec.Result{Probed: failing("", "b")},
+			"s [] [] , s [ipvs] [b] Reply"},
 		{"it does not converge", "", spec.Result{NotReady: true, Probed: failing("", "a")}, "s [ipvs] [] NotReady"},
 	} {
-		text := "proxier: x\nexpect: [" + strings.Replace(c.given, "}", ", issue: none, reason: r}", 1) + "]"
+		text := "proxier: x\nexpect: [" + strings.Replace(c.given+" ", "} ", ", issue: none, reason: r}", 1) + "]"
 		file, err := expect.Parse("x.yaml", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.r.Scenario.ID = "s"
 		var got []string
-		for _, e := range withFailure(slices.Clone(file.Expect), c.r, "ipvs") {
+		for _, e := range withFailure(slices.Clone(file.Expect), c.r, run) {
 			got = append(got, fmt.Sprint(e.Scenario, " ", e.Modes, " ", e.Rows, " ", e.Got))
 		}
 		if text := strings.Join(got, ", "); text != c.want {

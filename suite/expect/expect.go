@@ -65,7 +65,7 @@ type Entry struct {
 	// detect-local-mode of kube-proxy.
 	With map[string]string `yaml:"with,omitempty,flow"`
 	// Got is the known outcome: Reply, Refused, Unreachable, Reset, Silence, or NotReady for a program that does not
-	// converge. Empty means any failure but NotReady, of which nothing is known when it is not expected.
+	// converge. Empty means any failure but NotReady.
 	Got string `yaml:"got,omitempty"`
 	// Issue is the URL of the program's issue, or "none" if none has been filed.
 	Issue string `yaml:"issue"`
@@ -204,7 +204,7 @@ func (f *File) For(r Run, ids []string) (*Known, error) {
 		for _, problem := range r.never(e) {
 			errs = append(errs, fmt.Errorf("%s: %s: %s", f.name, e.Scenario, problem))
 		}
-		if !e.applies(r) {
+		if !e.Applies(r) {
 			continue
 		}
 		if slices.ContainsFunc(k.entries, func(o Entry) bool { return overlap(e, o) }) {
@@ -240,7 +240,8 @@ func (r Run) has(family int) bool {
 	return ip == "" || ip == lab.Dual.String() || ip == strconv.Itoa(family)
 }
 
-func (e Entry) applies(r Run) bool {
+// Applies reports whether the entry is about a run: its mode, version, families and settings.
+func (e Entry) Applies(r Run) bool {
 	if len(e.Modes) > 0 && !slices.Contains(e.Modes, r.Mode) ||
 		len(e.Families) > 0 && !slices.ContainsFunc(e.Families, r.has) {
 		return false
