@@ -301,7 +301,7 @@ func longNames() spec.Scenario {
 				{From: "c1", To: clusterIP("sticky"), Servers: []string{"a1", "a2"}, Sticky: true},
 				{From: "c1", To: clusterIP("local"), Servers: []string{"a1", "a2"}},
 				{From: "client", To: ip, Servers: []string{"a1", "a2"}},
-				{From: "client", Source: spec.HostAt("client", 0).AtAddr(spec.Secondary), To: ip, If: spec.SourceRanges,
+				{From: "client", Source: OtherClientAddr, To: ip, If: spec.SourceRanges,
 					Want: DropOrReject},
 				{From: "client", To: spec.HostAt("n1", nodePort), Servers: []string{far + "/a2"}},
 			}},

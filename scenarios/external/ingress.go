@@ -164,7 +164,7 @@ func besideUnranged() spec.Scenario {
 			others = spec.Row{Want: DropOrReject}
 		}
 		stranger := others
-		stranger.From, stranger.Source = "client", otherAddress
+		stranger.From, stranger.Source = "client", OtherClientAddr
 		rows := append(FromEach(others, "c1", "n1"), stranger, spec.Row{From: "client", Servers: []string{"a2"}})
 		var all []spec.Row
 		for _, proto := range []string{"tcp", "udp"} {

@@ -16,9 +16,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// otherAddress is an address of the client that ranges do not list.
-var otherAddress = spec.HostAt("client", 0).AtAddr(spec.Secondary)
-
 // nobody holds ranges without an address of a host in the lab.
 var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
 
@@ -34,7 +31,7 @@ func sourceranges() []spec.Scenario {
 				Do: IngressViaN1("web", "203.0.113.40", "2001:db8:113::40"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Servers: []string{"a2"}},
-					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: DropOrReject},
+					{From: "client", Source: OtherClientAddr, To: spec.IngressOf("web", 80), Times: 3, Want: DropOrReject},
 				},
 			}},
 		},
@@ -86,7 +83,7 @@ func sourceranges() []spec.Scenario {
 				Do: IngressViaN1("web", "203.0.113.50", "2001:db8:113::50"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
-					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: DropOrReject},
+					{From: "client", Source: OtherClientAddr, To: spec.IngressOf("web", 80), Want: DropOrReject},
 				},
 			}},
 		},
@@ -110,11 +107,11 @@ func srRuntimeChange() spec.Scenario {
 				Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(ClientRange4, ClientRange6))},
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
-					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: DropOrReject},
+					{From: "client", Source: OtherClientAddr, To: spec.IngressOf("web", 80), Want: DropOrReject},
 				},
 			},
 			{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
-				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
+				{From: "client", Source: OtherClientAddr, To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
 			}},
 		},
 	}
@@ -202,7 +199,7 @@ func anyAndFormat() spec.Scenario {
 			Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("everybody", 80), Servers: []string{"a2"}},
 				{From: "client", To: spec.IngressOf("blanks", 80), Servers: []string{"a2"}},
-				{From: "client", Source: otherAddress, To: spec.IngressOf("blanks", 80), Want: DropOrReject},
+				{From: "client", Source: OtherClientAddr, To: spec.IngressOf("blanks", 80), Want: DropOrReject},
 				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: DropOrReject},
 				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V6, Servers: []string{"a2"}},
 				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: DropOrReject},

@@ -226,7 +226,7 @@ func changedEverything() spec.Scenario {
 			{From: "c3", To: spec.ClusterIPOf(service, 81), Want: DropOrReject},
 			{From: "c1", To: spec.ClusterIPRaw(service, 80), Want: spec.NotServed},
 			{From: "client", To: spec.IngressOf(service, 81), Servers: near, Sticky: true, SeenAs: spec.ClientAddr()},
-			{From: "client", Source: spec.HostAt("client", 0).AtAddr(spec.Secondary), To: spec.IngressOf(service, 81),
+			{From: "client", Source: OtherClientAddr, To: spec.IngressOf(service, 81),
 				Want: DropOrReject},
 			{From: "client", To: spec.NodePortAt("n3", service, 81), Want: spec.Silence},
 		}
