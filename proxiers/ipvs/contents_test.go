@@ -76,6 +76,11 @@ func look(t proxiertest.Failer, k *kernel) []string {
 			out = append(out, deviceName+" "+a.String())
 		}
 	}
+	intact, err := k.delivery.intact()
+	must(err)
+	if intact {
+		out = append(out, k.delivery.String())
+	}
 	saved, err := k.programs.Save(t.Context())
 	must(err)
 	for _, table := range []xtables.TableName{xtables.Mangle, xtables.Filter, xtables.NAT} {

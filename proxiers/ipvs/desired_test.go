@@ -49,10 +49,10 @@ func TestAdvanceTouchesWhatChanges(t *testing.T) {
 	}
 }
 
-// TestNodeAddressComes: NodePorts are served on an address that the node gets later; an external address that the node
-// gets is no longer kept on the device.
+// TestNodeAddressComes: NodePorts are served on an address that the node gets later; a ClusterIP that the node gets is
+// no longer kept on the device.
 func TestNodeAddressComes(t *testing.T) {
-	s := state(named("a", func(p *model.Port) { p.NodePort, p.ExternalIPs = 30080, addrs("192.0.2.1") }))
+	s := state(named("a", func(p *model.Port) { p.NodePort, p.ClusterIP = 30080, addrs("192.0.2.1")[0] }))
 	d := newDesired()
 	d.advance(s, testPlace)
 	late := testPlace

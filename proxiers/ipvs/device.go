@@ -17,7 +17,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// deviceName is the device that has the addresses of Services, so that the kernel delivers packets to them locally and
+// deviceName is the device that has the ClusterIPs, so that the kernel delivers packets to them locally and
 // IPVS sees them. It never sends or receives packets, and stays down.
 const deviceName = "kube-ipvs0"
 

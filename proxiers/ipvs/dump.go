@@ -27,7 +27,7 @@ func (f *family) Remarks() map[string]string {
 }
 
 // dump describes the kernel's state and which Services need each entry: virtual servers in the format of ipvsadm -Ln,
-// the addresses on the device, sets with entries, and the rules.
+// the addresses on the device, the rule for local delivery, sets with entries, and the rules.
 func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	seen := *k // reads the kernel into a copy, so that k stays as it is
 	servers, device, sets := *k.servers, *k.device, *k.sets
@@ -43,6 +43,15 @@ func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	for _, a := range slices.SortedFunc(maps.Keys(device.have), netip.Addr.Compare) {
 		line(&b, a.String(), want.bound.Claimants(a))
 	}
+	b.WriteString("\n# delivery of packets to external and load balancer IPs\n")
+	intact, err := k.delivery.intact()
+	if err != nil {
+		return nil, err
+	}
+	if !intact {
+		b.WriteString("missing: ")
+	}
+	fmt.Fprintln(&b, k.delivery)
 	seen.dumpSets(&b, want)
 	b.WriteByte('\n')
 	text, err := k.programs.SaveText(ctx, xtables.Mangle, xtables.Filter, xtables.NAT)

@@ -55,6 +55,9 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err := f.kernel.load(f.want); err != nil {
 			return err
 		}
+		if err := f.kernel.delivery.make(); err != nil {
+			return err
+		}
 		if err := f.kernel.writeRules(ctx); err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type kernel struct {
 	sets     *sets
 	servers  *servers
 	device   *device
+	delivery *delivery
 	// generation is the ruleset's generation when all rules were last seen in place.
 	generation uint32
 }
@@ -44,6 +45,7 @@ func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kern
 	return &kernel{
 		ns: ns, programs: programs, rules: r, servers: servers,
 		sets: &sets{family: r.family, conn: conn}, device: &device{ns: ns, family: r.family},
+		delivery: &delivery{ns: ns, family: r.family, mark: r.deliver},
 	}, nil
 }
 
@@ -129,6 +131,9 @@ func (k *kernel) sampleIntact() (bool, error) {
 		}
 		break
 	}
+	if intact, err := k.delivery.intact(); err != nil || !intact {
+		return false, err
+	}
 	for fr := range k.servers.have {
 		return k.servers.handle.IsServicePresent(k.servers.service(fr, 0)), nil
 	}
@@ -193,6 +198,9 @@ func (k *kernel) remove(ctx context.Context) error {
 		return err
 	}
 	if err := k.rules.owned().Remove(ctx, k.programs); err != nil {
+		return err
+	}
+	if err := k.delivery.remove(); err != nil {
 		return err
 	}
 	return k.sets.destroy()

@@ -52,9 +52,13 @@ func unusable(err error, scheduler string) error {
 
 // tryAll programs a state and compares it with the kernel's state afterwards.
 func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err error) {
+	if err := loopbackUp(ns); err != nil {
+		return err
+	}
 	port, pods := kit.Sample(f)
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port}}}}
-	r := rules{family: f, mark: spec.ProxyConfig{}.MasqueradeMark(), podRange: pods, nodePods: pods}
+	mark := spec.ProxyConfig{}.MasqueradeMark()
+	r := rules{family: f, mark: mark, deliver: deliveryMark(mark), podRange: pods, nodePods: pods}
 	k, err := open(ns, r, schedulers[0], dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
@@ -69,6 +73,18 @@ func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err er
 	}
 	if got, want := len(k.servers.have), len(m.want.servers.Ledger); got != want {
 		return fmt.Errorf("%d virtual servers were made, and the kernel shows %d", want, got)
+	}
+	return nil
+}
+
+// loopbackUp sets lo up, which every node has done: IPv6 has no routes by a device that is down.
+func loopbackUp(ns *netns.NS) error {
+	lo, err := ns.Netlink().LinkByName("lo")
+	if err == nil {
+		err = ns.Netlink().LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: set lo up: %w", ns.Name(), err)
 	}
 	return nil
 }

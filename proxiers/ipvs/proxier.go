@@ -13,8 +13,10 @@
 //	                                                            +-------------------+
 //	reply -> FORWARD: KUBE-FORWARD lets it pass, IPVS (100) rewrites its source
 //
-// The device kube-ipvs0 has the addresses of all Services, so that the kernel delivers packets to them locally.
-// NodePorts are virtual servers on the node's own addresses.
+// The device kube-ipvs0 has the ClusterIPs, so that the kernel delivers packets to them locally. NodePorts are virtual
+// servers on the node's own addresses. External and load balancer addresses stay where they are, which may be another
+// node: packets to the ports of Services there get a mark (mangle, KUBE-IPVS-DELIVERY), and a routing rule delivers
+// what has the mark locally.
 //
 // The number of iptables rules is constant. They match IP sets, which group frontends by their treatment: masquerade
 // always (KUBE-NODE-PORT-TCP, KUBE-LOAD-BALANCER, ...) or not for outside clients (...-LOCAL), admit only some sources
@@ -23,8 +25,8 @@
 // A change is computed as a difference of set entries, virtual servers, destinations and addresses, and costs that many
 // netlink messages. A removed endpoint drains: its destination stays with weight 0 until its connections have ended.
 //
-// Two differences from the other modes are inherent in IPVS. A node owns the addresses of Services, and answers ARP for
-// them unless ProxyConfig.IPVSStrictARP is set. And under externalTrafficPolicy Local all clients share one set of
+// Two differences from the other modes are inherent in IPVS. A node owns the ClusterIPs, and answers ARP for them
+// unless ProxyConfig.IPVSStrictARP is set. And under externalTrafficPolicy Local all clients share one set of
 // endpoints: pods and the node itself get the endpoints of other nodes only if there is no local one.
 package ipvs
 
@@ -100,6 +102,7 @@ func newFamily(site kit.Site) (*family, error) {
 		family: site.Family, podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, site.Family),
 		nodePods:      nodeaddr.FirstOfFamily(site.PodCIDRs, site.Family),
 		masqueradeAll: site.Config.MasqueradeAll, mark: site.Config.MasqueradeMark(),
+		deliver: deliveryMark(site.Config.MasqueradeMark()),
 	}
 	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)
 	if err != nil {

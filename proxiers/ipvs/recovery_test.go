@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -94,14 +95,15 @@ func TestHealing(t *testing.T) {
 	expectLines(t, "healed", contents(t, in), contents(t, fresh))
 }
 
-// TestFlushedRules: after another program has flushed the firewall, the next change restores the rules.
+// TestFlushedRules: after another program has flushed the firewall or the routes, the next change restores them.
 func TestFlushedRules(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)
 	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
-	for _, script := range []string{"flush ruleset", "flush chain ip nat KUBE-POSTROUTING",
-		"flush chain ip filter INPUT"} {
-		if err := node.Host.NS.Run(exec.CommandContext(t.Context(), "nft", script)); err != nil {
+	for _, command := range []string{"nft flush ruleset", "nft flush chain ip nat KUBE-POSTROUTING",
+		"nft flush chain ip filter INPUT", "ip rule delete priority 400", "ip route flush table 7430"} {
+		words := strings.Fields(command)
+		if err := node.Host.NS.Run(exec.CommandContext(t.Context(), words[0], words[1:]...)); err != nil {
 			t.Fatal(err)
 		}
 		for n := range 2 {
@@ -109,6 +111,6 @@ func TestFlushedRules(t *testing.T) {
 		}
 		fresh := start(t, proxiertest.UpNode(t, lab.V4))
 		proxiertest.Apply(t, fresh, proxiertest.Cluster(5, 2))
-		expectLines(t, "after "+script, contents(t, in), contents(t, fresh))
+		expectLines(t, "after "+command, contents(t, in), contents(t, fresh))
 	}
 }

@@ -152,19 +152,23 @@ func (r *rendering) outside() {
 			r.member(what, externalNoLocal, r.entry(at))
 		}
 	}
+	external := func(what string, at netip.AddrPort) {
+		serve(what, at)
+		if len(endpoints) == 0 && !elsewhere && !slices.Contains(r.at.own, at.Addr()) {
+			r.member(what, externalRefused, r.entry(at))
+		}
+	}
 	for _, ip := range p.ExternalIPs {
 		at, set := netip.AddrPortFrom(ip, p.Number), externalIP
 		if p.ExternalLocal {
 			set = externalIPLocal
 		}
-		serve("external IP", at)
-		r.bind("external IP", ip)
+		external("external IP", at)
 		r.member("external IP", set, r.entry(at))
 	}
 	for _, ip := range p.LoadBalancerIPs {
 		at := netip.AddrPortFrom(ip, p.Number)
-		serve("load balancer IP", at)
-		r.bind("load balancer IP", ip)
+		external("load balancer IP", at)
 		r.loadBalancer(at)
 	}
 	if p.NodePort != 0 {

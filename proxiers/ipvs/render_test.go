@@ -48,6 +48,21 @@ var renderCases = []struct {
 		[]string{"KUBE-CLUSTER-IP 10.96.0.10,tcp:80"},
 	},
 	{
+		"no endpoints, external addresses", func(p *model.Port) {
+			p.Cluster, p.Local, p.Anywhere = nil, nil, false
+			p.ExternalIPs, p.LoadBalancerIPs = addrs("198.51.100.1", "192.168.7.111"), addrs("203.0.113.1")
+		},
+		[]string{
+			"TCP 10.96.0.10:80 ->", "TCP 198.51.100.1:80 ->", "TCP 192.168.7.111:80 ->", "TCP 203.0.113.1:80 ->",
+		},
+		[]string{"10.96.0.10"},
+		[]string{
+			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-EXTERNAL-IP 198.51.100.1,tcp:80",
+			"KUBE-EXTERNAL-IP 192.168.7.111,tcp:80", "KUBE-LOAD-BALANCER 203.0.113.1,tcp:80",
+			"KUBE-EXTERNAL-REFUSED 198.51.100.1,tcp:80", "KUBE-EXTERNAL-REFUSED 203.0.113.1,tcp:80", // the other is the node's
+		},
+	},
+	{
 		"internal policy Local", func(p *model.Port) { p.InternalLocal = true },
 		[]string{"TCP 10.96.0.10:80 -> 10.244.1.5:8080"},
 		[]string{"10.96.0.10"},
@@ -96,7 +111,7 @@ var renderCases = []struct {
 			"TCP 192.168.7.11:30080 -> 10.244.1.5:8080", "TCP 192.168.7.111:30080 -> 10.244.1.5:8080",
 			"TCP 10.244.1.1:30080 -> 10.244.1.5:8080",
 		},
-		[]string{"10.96.0.10", "198.51.100.1", "203.0.113.1"}, // the node has the other one already
+		[]string{"10.96.0.10"},
 		[]string{
 			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-LOOP-BACK 10.244.1.5,tcp:8080,10.244.1.5",
 			"KUBE-EXTERNAL-IP-LOCAL 198.51.100.1,tcp:80", "KUBE-EXTERNAL-IP-LOCAL 192.168.7.111,tcp:80",
@@ -110,7 +125,7 @@ var renderCases = []struct {
 			p.ExternalLocal, p.ExternalIPs = true, addrs("198.51.100.1")
 		},
 		[]string{"TCP 10.96.0.10:80 -> 10.244.2.7:8080", "TCP 198.51.100.1:80 -> 10.244.2.7:8080"},
-		[]string{"10.96.0.10", "198.51.100.1"},
+		[]string{"10.96.0.10"},
 		[]string{
 			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-EXTERNAL-IP-LOCAL 198.51.100.1,tcp:80",
 			"KUBE-EXTERNAL-NO-LOCAL 198.51.100.1,tcp:80",
@@ -123,7 +138,7 @@ var renderCases = []struct {
 			p.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24"), netip.MustParsePrefix("192.0.2.7/32")}
 		},
 		[]string{"TCP 10.96.0.10:80 -> 10.244.2.7:8080", "TCP 203.0.113.1:80 -> 10.244.2.7:8080"},
-		[]string{"10.96.0.10", "203.0.113.1"},
+		[]string{"10.96.0.10"},
 		[]string{
 			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-LOAD-BALANCER 203.0.113.1,tcp:80",
 			"KUBE-LOAD-BALANCER-FW 203.0.113.1,tcp:80",
@@ -138,7 +153,7 @@ var renderCases = []struct {
 			p.LoadBalancerIPs, p.SourceRanges = addrs("203.0.113.1"), []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 		},
 		[]string{"TCP 10.96.0.10:80 -> 10.244.2.7:8080", "TCP 203.0.113.1:80 -> 10.244.2.7:8080"},
-		[]string{"10.96.0.10", "203.0.113.1"},
+		[]string{"10.96.0.10"},
 		[]string{
 			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-LOAD-BALANCER 203.0.113.1,tcp:80",
 			"KUBE-LOAD-BALANCER-FW 203.0.113.1,tcp:80",
@@ -148,7 +163,8 @@ var renderCases = []struct {
 }
 
 // TestRender: the virtual servers, addresses and entries of sets that a Service makes. What is expected follows
-// kube-proxy's documentation of its ipvs mode (pkg/proxy/ipvs/README.md), but for the sets NO-LOCAL, which are ours.
+// kube-proxy's documentation of its ipvs mode (pkg/proxy/ipvs/README.md), but for the sets NO-LOCAL and REFUSED, which are
+// ours, and for the device, which has ClusterIPs alone.
 func TestRender(t *testing.T) {
 	for _, c := range renderCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,8 +20,11 @@ const (
 	chainPostrouting = "KUBE-POSTROUTING"            // nat: masquerades marked packets
 	chainForward     = "KUBE-FORWARD"                // filter: lets forwarded Service traffic through
 	chainIPVSFilter  = "KUBE-IPVS-FILTER"            // filter: keeps the node's own ports off the addresses of Services
+	chainRefuse      = "KUBE-IPVS-REFUSE"            // filter: refuses what no endpoint serves
 	chainFirewall    = "KUBE-PROXY-FIREWALL"         // mangle: drops packets that IPVS must not see
 	chainSources     = "KUBE-SOURCE-RANGES-FIREWALL" // mangle: the same for sources that a load balancer does not admit
+	chainDelivery    = "KUBE-IPVS-DELIVERY"          // mangle: marks packets that the node is to deliver to IPVS
+	chainDelivered   = "KUBE-IPVS-DELIVERED"         // mangle: removes the mark after IPVS
 )
 
 // table is our part of a table.
@@ -38,8 +41,8 @@ type rules struct {
 	podRange, nodePods netip.Prefix
 
 	masqueradeAll bool
-	// mark requests masquerading.
-	mark uint32
+	// mark requests masquerading, and deliver local delivery.
+	mark, deliver uint32
 }
 
 func (r rules) tables() []table { return []table{r.mangle(), r.filter(), r.nat()} }
@@ -62,7 +65,7 @@ func (r rules) nat() table {
 	mark := xtables.Jump(chainMarkMasq)
 
 	// Replies to pods come back through the node; replies to other clients might not. These include the node itself,
-	// whose packets to an address on kube-ipvs0 have that address as their source.
+	// whose packets to a ClusterIP have that address as their source.
 	foreign := xtables.FromLocal
 	switch {
 	case r.masqueradeAll:
@@ -111,7 +114,7 @@ func (r rules) nat() table {
 // filter accepts replies and health checks.
 func (r rules) filter() table {
 	forward, nodePort := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}
-	guard := xtables.Chain{Name: chainIPVSFilter}
+	guard, refuse := xtables.Chain{Name: chainIPVSFilter}, xtables.Chain{Name: chainRefuse}
 	if r.podRange.IsValid() { // It is not translated back, so the node would answer with a RST.
 		guard.Add(xtables.From(r.podRange), xtables.State("INVALID"), xtables.Drop)
 	}
@@ -123,14 +126,18 @@ func (r rules) filter() table {
 	guard.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Return)
 	guard.Add(xtables.Comment("no other port of "+kinds[ipvsIPs].about), xtables.State("NEW"), r.in(ipvsIPs, "dst"),
 		xtables.Reject)
+	// IPVS cannot refuse them: the kernel sends no ICMP error from an address that the node does not have.
+	refuse.Add(about(externalRefused), r.in(externalRefused, vip), xtables.Reject)
 	return table{
 		name: xtables.Filter,
 		jumps: []xtables.Entry{
 			xtables.NewEntry(xtables.Filter, "INPUT", chainNodePort, "kubernetes health check rules"),
 			xtables.NewEntry(xtables.Filter, "INPUT", chainIPVSFilter, "kubernetes ipvs access filter"),
+			xtables.NewEntry(xtables.Filter, "FORWARD", chainRefuse, "kubernetes service portals without endpoints"),
+			xtables.NewEntry(xtables.Filter, "OUTPUT", chainRefuse, "kubernetes service portals without endpoints"),
 			xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, "kubernetes forwarding rules"),
 		},
-		chains: []xtables.Chain{forward, nodePort, guard},
+		chains: []xtables.Chain{forward, nodePort, guard, refuse},
 	}
 }
 
@@ -148,14 +155,26 @@ func (r rules) mangle() table {
 	sources.Add(about(sourceCIDR), r.in(sourceCIDR, vipSource), xtables.Return)
 	sources.Add(about(sourceIP), r.in(sourceIP, vipSource), xtables.Return)
 	sources.Add(xtables.Drop)
+	delivery, delivered := xtables.Chain{Name: chainDelivery}, xtables.Chain{Name: chainDelivered}
+	// IPVS sends the packet on by OUTPUT, where its route must be that to the endpoint.
+	delivery.Add(xtables.Marked(r.deliver), xtables.Goto(chainDelivered))
+	// Connections may outlast the last endpoint; IPVS sends datagrams to none then.
+	delivery.Add(about(externalRefused), xtables.State("NEW"), r.in(externalRefused, vip), xtables.Return)
+	delivery.Add(about(externalRefused), "-p udp", r.in(externalRefused, vip), xtables.Return)
+	for _, id := range []setID{externalIP, externalIPLocal, loadBalancer} {
+		delivery.Add(about(id), r.in(id, vip), xtables.SetMark(r.deliver))
+	}
+	delivered.Add(xtables.ClearMark(r.deliver))
 	fresh := xtables.State("NEW") // verdicts on established connections were made on their first packet
 	return table{
 		name: xtables.Mangle,
 		jumps: []xtables.Entry{
 			xtables.NewEntry(xtables.Mangle, "INPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
 			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
+			xtables.NewEntry(xtables.Mangle, "PREROUTING", chainDelivery, "kubernetes delivery to ipvs"),
+			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainDelivery, "kubernetes delivery to ipvs"),
 		},
-		chains: []xtables.Chain{firewall, sources},
+		chains: []xtables.Chain{firewall, sources, delivery, delivered},
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	ipvsIPs
 	internalNoLocal
 	externalNoLocal
+	externalRefused
 	setCount
 )
 
@@ -64,6 +65,7 @@ var kinds = [setCount]struct {
 	ipvsIPs:           {"KUBE-IPVS-IPS", ipset.IP, "the addresses on " + deviceName},
 	internalNoLocal:   {"KUBE-INTERNAL-NO-LOCAL", ipset.IPPort, "internal policy Local, and no endpoint on this node"},
 	externalNoLocal:   {"KUBE-EXTERNAL-NO-LOCAL", ipset.IPPort, "external policy Local, and no endpoint on this node"},
+	externalRefused:   {"KUBE-EXTERNAL-REFUSED", ipset.IPPort, "addresses of others, and no endpoint at all"},
 }
 
 // nodePortSets are the sets of NodePorts by protocol. As in kube-proxy, those of SCTP contain addresses.

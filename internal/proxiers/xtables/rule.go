@@ -119,12 +119,18 @@ const (
 // Jump continues in a chain and comes back at its end.
 func Jump(chain string) Part { return Part("-j " + chain) }
 
+// Goto continues in a chain, and at its end comes back to where the present chain was entered from.
+func Goto(chain string) Part { return Part("-g " + chain) }
+
 // Remember puts the source into an IP set of addresses, or starts its timeout there anew. The packet goes on with the
 // next rule.
 func Remember(set string) Part { return Part("-j SET --add-set " + set + " src --exist") }
 
 // SetMark sets the bits of the mark.
 func SetMark(bits uint32) Part { return Part(fmt.Sprintf("-j MARK --or-mark %#x", bits)) }
+
+// ClearMark clears the bits of the mark.
+func ClearMark(bits uint32) Part { return Part(fmt.Sprintf("-j MARK --and-mark %#x", ^bits)) }
 
 // DNAT rewrites the destination.
 func DNAT(to netip.AddrPort) Part { return Part("-j DNAT --to-destination " + to.String()) }
