@@ -95,6 +95,7 @@ func changes() []spec.Scenario {
 	return []spec.Scenario{
 		lateListedAddress(),
 		onPrimary(),
+		oneFamily(),
 		secondUplink(),
 		{
 			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(),

@@ -3,6 +3,9 @@
 package services
 
 import (
+	"net/netip"
+
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -27,6 +30,29 @@ func lateListedAddress() spec.Scenario {
 				{From: "client", To: spec.HostAt("n1", nodePort).AtAddr(spec.Secondary), Want: spec.Refused},
 			},
 		}},
+	}
+}
+
+// oneFamily limits NodePorts to ranges of IPv6: no address of IPv4 is inside of them.
+func oneFamily() spec.Scenario {
+	nodePort := spec.NodePortAt("n1", "web", 80)
+	refuse := func(family lab.Family, to spec.Target) []spec.Row {
+		return FromEach(spec.Row{To: to, Family: family, Want: spec.Refused}, "client", "c1", "n1")
+	}
+	return spec.Scenario{
+		ID: "nodeport-addresses-one-family", Families: dualstackBoth,
+		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}, Proxy: spec.ProxyConfig{
+			NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("fd00:7::10/124")},
+		}},
+		Needs: []spec.Feature{spec.NodePort, spec.NodePortAddresses},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+		Steps: []spec.Step{
+			{Name: "the family with a range", Rows: append(
+				FromEach(spec.Row{To: nodePort, Family: lab.V6, Servers: []string{"a2"}}, "client", "c1", "n1"),
+				refuse(lab.V6, nodePort.AtAddr(spec.Secondary))...)},
+			{Name: "the family without", Rows: append(refuse(lab.V4, nodePort),
+				refuse(lab.V4, nodePort.AtAddr(spec.Secondary))...)},
+		},
 	}
 }
 

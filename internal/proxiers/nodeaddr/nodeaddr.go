@@ -78,10 +78,14 @@ func ServesLocalhost(c spec.ProxyConfig) bool {
 	return ranges == nil || slices.ContainsFunc(ranges, loopback[lab.V4].Overlaps)
 }
 
-// limits returns the configured NodePort ranges of a family, nil if they do not limit anything.
+// limits returns the configured NodePort ranges of a family, nil if they do not limit anything. A family without ranges
+// serves no NodePorts if the other one has some.
 func limits(c spec.ProxyConfig, f lab.Family) []netip.Prefix {
+	if len(c.NodePortAddresses) == 0 {
+		return nil
+	}
 	all := OfFamily(c.NodePortAddresses, f)
-	if len(all) == 0 || slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+	if slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
 		return nil
 	}
 	return all

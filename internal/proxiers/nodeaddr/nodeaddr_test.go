@@ -14,6 +14,7 @@ import (
 func TestNodePorts(t *testing.T) {
 	local4 := addrs("10.244.1.1", "127.0.0.1", "192.168.7.11", "192.168.7.111")
 	local6 := addrs("::1", "fd00:7::11")
+	none := []netip.Addr{}
 	for _, c := range []struct {
 		name      string
 		ranges    []string
@@ -24,13 +25,14 @@ func TestNodePorts(t *testing.T) {
 	}{
 		{"everywhere", nil, false, nil, nil, true},
 		{"everywhere but localhost", nil, true, nil, nil, false},
-		{"one range", []string{"192.168.7.0/24"}, false, addrs("192.168.7.11", "192.168.7.111"), nil, false},
-		{"other family only", []string{"fd00:7::/64"}, false, nil, addrs("fd00:7::11"), true},
-		{"zero range", []string{"10.0.0.0/8", "0.0.0.0/0"}, false, nil, nil, true},
-		{"loopback", []string{"127.0.0.0/8"}, false, addrs("127.0.0.1"), nil, true},
-		{"loopback, but not localhost", []string{"127.0.0.0/8", "10.244.1.1/32"}, true, addrs("10.244.1.1"), nil, false},
-		{"v6 loopback never", []string{"::1/128"}, false, nil, []netip.Addr{}, true},
-		{"nothing matches", []string{"172.16.0.0/12"}, false, []netip.Addr{}, nil, false},
+		{"one range", []string{"192.168.7.0/24"}, false, addrs("192.168.7.11", "192.168.7.111"), none, false},
+		{"other family only", []string{"fd00:7::/64"}, false, none, addrs("fd00:7::11"), false},
+		{"zero range", []string{"10.0.0.0/8", "0.0.0.0/0"}, false, nil, none, true},
+		{"zero ranges of both families", []string{"0.0.0.0/0", "::/0"}, false, nil, nil, true},
+		{"loopback", []string{"127.0.0.0/8"}, false, addrs("127.0.0.1"), none, true},
+		{"loopback, but not localhost", []string{"127.0.0.0/8", "10.244.1.1/32"}, true, addrs("10.244.1.1"), none, false},
+		{"v6 loopback never", []string{"::1/128"}, false, none, none, false},
+		{"nothing matches", []string{"172.16.0.0/12"}, false, none, none, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := spec.ProxyConfig{NoLocalhostNodePorts: c.noLocal}

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -27,6 +30,14 @@ var configFaults = []Fault{
 		// kube-proxy's nftables mode serves them on the primary addresses by default
 		Proxiers: slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
 		Config:   func(c *spec.ProxyConfig) { c.NodePortAddresses, c.NodePortsOnPrimary = nil, false }},
+	{Name: "family-without-range-unlimited", BothFamilies: true,
+		Description: "NodePorts are on all addresses of a family if an administrator wants them on some of the other one.",
+		// kube-proxy has this fault
+		Proxiers: builtIn, Config: func(c *spec.ProxyConfig) {
+			if len(c.NodePortAddresses) > 0 && len(nodeaddr.OfFamily(c.NodePortAddresses, lab.V4)) == 0 {
+				c.NodePortAddresses = append(slices.Clone(c.NodePortAddresses), netip.MustParsePrefix("0.0.0.0/0"))
+			}
+		}},
 	{Name: "masquerade-all-ignored",
 		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
 		// relays always do it
