@@ -64,18 +64,19 @@ func TestNew(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	all, err := parseWords([]string{"p", "", "{{if .MasqueradeAll}}--masquerade-all{{end}}",
-		"--metrics={{.MetricsAddress}}", "{{with .NodePortAddresses}}--addresses={{.}}{{end}}",
+		"--metrics={{.MetricsAddress}}", "--healthz={{.HealthzAddress}}", "{{with .NodePortAddresses}}--addresses={{.}}{{end}}",
 		"--idle={{.Conntrack.TCPEstablished}}"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := spec.ProxyConfig{MasqueradeAll: true, MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"),
+		HealthzAddress:    netip.MustParseAddrPort("127.0.0.1:8"),
 		NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.0.0.0/8")},
 		Conntrack:         spec.ConntrackConfig{TCPEstablished: time.Hour}}
 	families := []lab.Family{lab.V4, lab.V6}
 	for want, config := range map[string]spec.ProxyConfig{
-		"p||--metrics=|--idle=0s": {},
-		"p||--masquerade-all|--metrics=127.0.0.1:9|--addresses=10.0.0.0/8,fd00::/64|--idle=1h0m0s": config,
+		"p||--metrics=|--healthz=|--idle=0s": {},
+		"p||--masquerade-all|--metrics=127.0.0.1:9|--healthz=127.0.0.1:8|--addresses=10.0.0.0/8,fd00::/64|--idle=1h0m0s": config,
 	} {
 		got, err := all.fill(Values{}.with(config, families))
 		if err != nil || strings.Join(got, "|") != want {

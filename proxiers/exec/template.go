@@ -32,6 +32,7 @@ type Values struct {
 	spec.ProxyConfig
 	NodePortAddresses string // instead of that of ProxyConfig
 	MetricsAddress    string // the same; empty if it is not valid
+	HealthzAddress    string // the same
 }
 
 func valuesOf(node spec.Node, kubeconfig string) Values {
@@ -52,10 +53,16 @@ func valuesOf(node spec.Node, kubeconfig string) Values {
 // with returns the values with settings.
 func (v Values) with(c spec.ProxyConfig, families []lab.Family) Values {
 	v.ProxyConfig, v.NodePortAddresses = c, joinRanges(c.NodePortAddresses, families)
-	if c.MetricsAddress.IsValid() {
-		v.MetricsAddress = c.MetricsAddress.String()
-	}
+	v.MetricsAddress, v.HealthzAddress = textOf(c.MetricsAddress), textOf(c.HealthzAddress)
 	return v
+}
+
+// textOf returns the address as text, empty if it is not valid.
+func textOf(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 // joinRanges joins ranges in the order of the families.

@@ -102,7 +102,31 @@ func healthPorts() []spec.Scenario {
 					Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
 			},
 		},
+		configuredHealthz(),
 		writesRefused(),
+	}
+}
+
+// configuredHealthz has an address of the loopback device, which no other node reaches.
+func configuredHealthz() spec.Scenario {
+	c := Configured()
+	return spec.Scenario{
+		ID: "hc-proxier-health-configured", Cluster: c, Needs: []spec.Feature{spec.ClusterIP, spec.ProxierHealthz},
+		Given: NearAndFar(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			at, elsewhere := c.Proxy.HealthzAddress, w.Lab().Node("n1").Addr(w.Lab().Stack().Families()[0])
+			for _, path := range []string{"/healthz", "/livez"} {
+				for addr, code := range map[netip.AddrPort]int{
+					at: http.StatusOK, netip.AddrPortFrom(elsewhere, at.Port()): 0, netip.AddrPortFrom(at.Addr(), proxierPort): 0,
+					netip.AddrPortFrom(elsewhere, proxierPort): 0,
+				} {
+					if got := spec.Try(AskHealth(ctx, w, "n1", path, addr)); got.Code != code {
+						return fmt.Errorf("%s answers %s to %s; want %s", addr, inWords(got.Code), path, inWords(code))
+					}
+				}
+			}
+			return nil
+		}}},
 	}
 }
 

@@ -80,7 +80,7 @@ const (
 	// HealthCheckBody: the health-check port reports in JSON the number of the node's endpoints, and gives it as a
 	// weight.
 	HealthCheckBody Feature = "healthcheck-body"
-	// ProxierHealthz: the proxier reports its own health on port 10256.
+	// ProxierHealthz: the proxier reports its own health on port 10256, or where an administrator says.
 	ProxierHealthz Feature = "proxier-healthz"
 	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a
 	// policy, as long as the endpoint serves.

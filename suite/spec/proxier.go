@@ -147,6 +147,9 @@ type ProxyConfig struct {
 	MasqueradeBit int
 	// MetricsAddress is where the proxier serves its metrics (Metrics). Not valid means the proxier's default.
 	MetricsAddress netip.AddrPort
+	// HealthzAddress is where the proxier reports its own health (ProxierHealthz). Not valid means port 10256 of all
+	// addresses.
+	HealthzAddress netip.AddrPort
 	// Conntrack are settings of connection tracking (ConntrackTimeouts for TCP, ConntrackSettings for the others).
 	Conntrack ConntrackConfig
 	// SyncPeriod is how often the proxier checks what it has programmed. A proxier that has had changes to program for
@@ -163,6 +166,7 @@ func (c ProxyConfig) For(offered FeatureSet) ProxyConfig {
 		ExternalIPsGate:   func() { c.NoExternalIPs = false },
 		MasqueradeBit:     func() { c.MasqueradeBit = 0 },
 		Metrics:           func() { c.MetricsAddress = netip.AddrPort{} },
+		ProxierHealthz:    func() { c.HealthzAddress = netip.AddrPort{} },
 		ConntrackTimeouts: func() { c.Conntrack.TCPEstablished, c.Conntrack.TCPCloseWait = 0, 0 },
 		ConntrackSettings: func() {
 			c.Conntrack.UDP, c.Conntrack.UDPStream, c.Conntrack.TCPBeLiberal = 0, 0, false

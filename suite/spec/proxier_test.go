@@ -16,7 +16,8 @@ func TestSettingsOfOptions(t *testing.T) {
 		MasqueradeAll: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		NodePortsOnPrimary: true, NoExternalIPs: true, NoLocalhostNodePorts: true,
 		IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
-		MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"), SyncPeriod: time.Second,
+		MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"), HealthzAddress: netip.MustParseAddrPort("127.0.0.1:8"),
+		SyncPeriod: time.Second,
 		Conntrack: ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1, UDP: 1, UDPStream: 1, TCPBeLiberal: true},
 	}
 	for field, value := range reflect.ValueOf(all).Fields() {

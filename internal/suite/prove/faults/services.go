@@ -38,6 +38,13 @@ var configFaults = []Fault{
 				c.NodePortAddresses = append(slices.Clone(c.NodePortAddresses), netip.MustParsePrefix("0.0.0.0/0"))
 			}
 		}},
+	{Name: "healthz-address-ignored",
+		Description: "A proxier tells its health on all addresses, although an administrator wants it on one.",
+		Config: func(c *spec.ProxyConfig) {
+			if c.HealthzAddress.IsValid() {
+				c.HealthzAddress = netip.AddrPortFrom(netip.IPv4Unspecified(), c.HealthzAddress.Port())
+			}
+		}},
 	{Name: "masquerade-all-ignored",
 		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
 		// relays always do it
