@@ -152,14 +152,14 @@ func (p *proxier) Usable(ctx context.Context, families ...lab.Family) error {
 }
 
 // Start starts kube-proxy on a node. The userspace mode serves only one family, that of the node's first address. Flags
-// for masquerading and the sync period do not reach the nftables mode before v1.31, and releases before v1.26 cannot
+// for masquerading and the sync periods do not reach the nftables mode before v1.31, and releases before v1.26 cannot
 // disable NodePorts on 127.0.0.1 alone. For releases before v1.27, Start also makes the kubelet's rules.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
 	}
 	unread := p.mode == NFTables && minorOf(p.version) < nftablesFlags
-	if unread && (node.Config.MasqueradeAll || node.Config.SyncPeriod > 0) {
+	if unread && (node.Config.MasqueradeAll || node.Config.SyncPeriod > 0 || node.Config.MinSyncPeriod != nil) {
 		return nil, &spec.UnusableError{Missing: "flags for the nftables mode", Cure: "judge v1.31 or newer"}
 	}
 	if node.Config.NoLocalhostNodePorts && minorOf(p.version) < 26 {

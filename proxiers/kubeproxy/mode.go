@@ -102,6 +102,10 @@ func configure(c spec.ProxyConfig, minor int) []string {
 	if c.SyncPeriod > 0 { // each mode ignores the other flag
 		args = append(args, "--iptables-sync-period="+c.SyncPeriod.String(), "--ipvs-sync-period="+c.SyncPeriod.String())
 	}
+	if c.MinSyncPeriod != nil { // the same
+		period := c.MinSyncPeriod.String()
+		args = append(args, "--iptables-min-sync-period="+period, "--ipvs-min-sync-period="+period)
+	}
 	timeout := func(d time.Duration, which string) { add(d > 0, "--conntrack-"+which+"="+d.String()) }
 	timeout(c.Conntrack.TCPEstablished, "tcp-timeout-established")
 	timeout(c.Conntrack.TCPCloseWait, "tcp-timeout-close-wait")

@@ -85,7 +85,7 @@ func security() []spec.Scenario {
 				)...)
 			}}},
 		},
-		localnetGuard(), spoofedPodSource(), markCollision(), configuredBit(), configuredMetrics(), hiddenDaemon(),
+		localnetGuard(), spoofedPodSource(), markCollision(), configuredBit(), configuredMetrics(), seldom(), atOnce(), hiddenDaemon(),
 	}
 }
 

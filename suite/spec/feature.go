@@ -96,6 +96,9 @@ const (
 	MasqueradeBit Feature = "masquerade-bit"
 	// Metrics: the proxier serves Prometheus metrics and the name of its mode at an address that an administrator chooses.
 	Metrics Feature = "metrics"
+	// MinSyncPeriod: an administrator can say how long the proxier waits from one change of its rules to the next, if at
+	// all.
+	MinSyncPeriod Feature = "min-sync-period"
 	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 )
@@ -179,6 +182,7 @@ var options = map[Feature]string{
 	MasqueradeAll:           proxyConfig,
 	MasqueradeBit:           proxyConfig,
 	Metrics:                 proxyConfig,
+	MinSyncPeriod:           proxyConfig,
 	SelfHealing:             proxyConfig,
 }
 

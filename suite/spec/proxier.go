@@ -155,6 +155,9 @@ type ProxyConfig struct {
 	// SyncPeriod is how often the proxier checks what it has programmed. A proxier that has had changes to program for
 	// twice as long is not healthy. Zero means 30 s.
 	SyncPeriod time.Duration
+	// MinSyncPeriod is the least time between two changes of what is programmed (MinSyncPeriod). Zero means that every
+	// change of the cluster is programmed at once, nil the proxier's default.
+	MinSyncPeriod *time.Duration
 }
 
 // For returns the settings that a program with some features can be told. Those of an option that it lacks are zero.
@@ -167,6 +170,7 @@ func (c ProxyConfig) For(offered FeatureSet) ProxyConfig {
 		MasqueradeBit:     func() { c.MasqueradeBit = 0 },
 		Metrics:           func() { c.MetricsAddress = netip.AddrPort{} },
 		ProxierHealthz:    func() { c.HealthzAddress = netip.AddrPort{} },
+		MinSyncPeriod:     func() { c.MinSyncPeriod = nil },
 		ConntrackTimeouts: func() { c.Conntrack.TCPEstablished, c.Conntrack.TCPCloseWait = 0, 0 },
 		ConntrackSettings: func() {
 			c.Conntrack.UDP, c.Conntrack.UDPStream, c.Conntrack.TCPBeLiberal = 0, 0, false

@@ -45,6 +45,9 @@ var configFaults = []Fault{
 				c.HealthzAddress = netip.AddrPortFrom(netip.IPv4Unspecified(), c.HealthzAddress.Port())
 			}
 		}},
+	{Name: "min-sync-period-ignored",
+		Description: "The pause between two changes of rules is the default, whatever an administrator says.",
+		Config:      func(c *spec.ProxyConfig) { c.MinSyncPeriod = nil }},
 	{Name: "masquerade-all-ignored",
 		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
 		// relays always do it
