@@ -151,7 +151,9 @@ func (i *instance) BreakWatches() (resume func()) {
 
 // dead returns the error for a process that has ended.
 func (i *instance) dead(p *process) error {
-	return fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines())
+	return &spec.EndedError{
+		Err: fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines()),
+	}
 }
 
 // Dump writes the state of the process, the Events of the cluster, in which such programs report problems, and all

@@ -33,7 +33,8 @@ func (m Mode) features(minor int) spec.FeatureSet {
 		return userspaceFeatures()
 	}
 	of := map[Mode]func() spec.FeatureSet{IPTables: iptablesFeatures, IPVS: ipvsFeatures, NFTables: nftablesFeatures}
-	set := of[m]().With(spec.MasqueradeMark, spec.ProxierHealthz, spec.Metrics, spec.MinSyncPeriod)
+	set := of[m]().With(spec.MasqueradeMark, spec.ProxierHealthz, spec.Metrics, spec.MinSyncPeriod, spec.BindHardFail,
+		spec.ConfigFile)
 	if m.other() != "" {
 		set = set.With(spec.ModeSwitch)
 	}

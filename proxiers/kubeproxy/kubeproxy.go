@@ -80,19 +80,27 @@ func New(mode Mode, version, binary string, detect Detection, args ...string) (s
 		return nil, fmt.Errorf("%s %s: %w", name, p.version, err)
 	}
 	p.binary, p.args = binary, args
-	return p, p.assemble()
+	return p, p.assemble(false)
 }
 
-// assemble makes the command for the mode.
-func (p *proxier) assemble() (err error) {
+// fromFile is a shell script that has kube-proxy write its settings to a file, and starts it with the file. Its
+// parameters are kube-proxy and its flags.
+const fromFile = `"$0" "$@" --write-config-to=settings.yaml && exec "$0" --config=settings.yaml`
+
+// assemble makes the command for the mode. file tells it its settings in a file.
+func (p *proxier) assemble(file bool) (err error) {
 	minor := minorOf(p.version)
 	features := p.mode.features(minor)
 	if p.detect == NoDetection { // it does not know whose packets to masquerade
 		features = features.Without(spec.ClusterIPFromOutside)
 	}
+	command := []string{p.binary}
+	if file {
+		command = []string{"/bin/sh", "-c", fromFile, p.binary}
+	}
 	p.Proxier, err = blackbox.New(blackbox.Command{
 		Name:      "kube-proxy-" + string(p.mode),
-		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.detect.arguments(), p.args),
+		Argv:      slices.Concat(command, p.mode.arguments(minor), p.detect.arguments(), p.args),
 		Features:  features,
 		Configure: func(c spec.ProxyConfig) []string { return configure(c, minor) },
 		Rounds:    p.mode.rounds(),
@@ -110,7 +118,7 @@ func (p *proxier) Other() spec.Proxier {
 	if o.mode = p.mode.other(); o.mode == "" {
 		return nil
 	}
-	if err := o.assemble(); err != nil {
+	if err := o.assemble(false); err != nil {
 		panic(err) // the same parts were checked when p was made
 	}
 	return &o
@@ -173,6 +181,13 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 		if err := actAsKubelet(ctx, node); err != nil {
 			return nil, err
 		}
+	}
+	if node.Config.ConfigFile {
+		told := *p
+		if err := told.assemble(true); err != nil {
+			return nil, err
+		}
+		return told.Proxier.Start(ctx, node)
 	}
 	return p.Proxier.Start(ctx, node)
 }

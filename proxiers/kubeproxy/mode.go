@@ -117,6 +117,7 @@ func configure(c spec.ProxyConfig, minor int) []string {
 	add(c.NodePortsOnPrimary && minor >= 31, "--nodeport-addresses=primary")
 	add(c.MasqueradeBit > 0, fmt.Sprintf("--iptables-masquerade-bit=%d", c.MasqueradeBit))
 	add(c.MetricsAddress.IsValid(), "--metrics-bind-address="+c.MetricsAddress.String())
+	add(c.BindHardFail, "--bind-address-hard-fail")
 	add(c.HealthzAddress.IsValid(), "--healthz-bind-address="+c.HealthzAddress.String())
 	return args
 }

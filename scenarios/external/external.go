@@ -13,7 +13,7 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		allocation(), etplocal(), externalips(), healthcheck(), healthPorts(), ingress(), loadbalancer(), shortcuts(),
-		sourceranges(),
+		allocation(), etplocal(), externalips(), healthcheck(), healthPorts(), ingress(), loadbalancer(),
+		portsTaken(), shortcuts(), sourceranges(),
 	)
 }

@@ -129,3 +129,26 @@ func configuredMetrics() spec.Scenario {
 		}}},
 	}
 }
+
+// configuredByFile has the settings of Configured in a file.
+func configuredByFile() spec.Scenario {
+	c := Configured()
+	c.Proxy.ConfigFile = true
+	nodePort := spec.NodePortAt("n1", "web", 80)
+	return spec.Scenario{
+		ID: "config-file-obeyed", Cluster: c,
+		Needs: []spec.Feature{
+			spec.ClusterIP, spec.NodePort, spec.SourceAddress, spec.MasqueradeAll, spec.PrimaryNodePorts, spec.Metrics,
+			spec.ConfigFile,
+		},
+		Given: []store.Object{Pod("c1", "n1"), Backend("b1", "n1"), Service("web", NodePort())},
+		Steps: []spec.Step{{
+			Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"b1"}, SeenAs: spec.NodeAddr("n1")},
+				{From: "client", To: nodePort, Servers: []string{"b1"}},
+				{From: "client", To: nodePort.AtAddr(spec.Secondary), Want: spec.Refused},
+			},
+			Check: configuredMetrics().Steps[0].Check,
+		}},
+	}
+}

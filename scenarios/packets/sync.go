@@ -17,9 +17,10 @@ import (
 
 // pausing returns a scenario with a least time between two changes of the rules on n1. The default of kube-proxy is a
 // second.
-func pausing(id string, pause time.Duration, steps ...spec.Step) spec.Scenario {
+func pausing(id string, pause time.Duration, file bool, steps ...spec.Step) spec.Scenario {
 	return spec.Scenario{
-		ID: id, Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}, Proxy: spec.ProxyConfig{MinSyncPeriod: &pause}},
+		ID: id, Cluster: &spec.ClusterConfig{Nodes: []string{"n1"},
+			Proxy: spec.ProxyConfig{MinSyncPeriod: &pause, ConfigFile: file}},
 		Needs: []spec.Feature{spec.ClusterIP, spec.MinSyncPeriod},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: append([]spec.Step{{Name: "before", Rows: []spec.Row{
@@ -32,7 +33,7 @@ func pausing(id string, pause time.Duration, steps ...spec.Step) spec.Scenario {
 // v1.33, kube-proxy counted periods for each two syncs.
 func seldom() spec.Scenario {
 	const pause = 3 * time.Second
-	return pausing("sync-seldom", pause, spec.Step{
+	return pausing("sync-seldom", pause, false, spec.Step{
 		Name: "four changes", Check: func(ctx context.Context, w spec.World) error {
 			took := spec.Try(obeyed(ctx, w, 4))[1:]
 			var all time.Duration
@@ -60,8 +61,8 @@ func soon() time.Duration {
 
 // atOnce makes changes one after another. On a busy machine some take longer: with a pause of a second, none could take
 // less.
-func atOnce() spec.Scenario {
-	return pausing("sync-at-once", 0, spec.Step{
+func atOnce(id string, file bool) spec.Scenario {
+	s := pausing(id, 0, file, spec.Step{
 		Name: "nine changes", Check: func(ctx context.Context, w spec.World) error {
 			took := spec.Try(obeyed(ctx, w, 9))
 			slices.Sort(took)
@@ -73,6 +74,10 @@ func atOnce() spec.Scenario {
 			return nil
 		},
 	})
+	if file {
+		s.Needs = append(s.Needs, spec.ConfigFile)
+	}
+	return s
 }
 
 // obeyed makes n changes of the endpoints of Service web, and returns how long each took until c1 noticed it in all
@@ -84,7 +89,7 @@ func obeyed(ctx context.Context, w spec.World, n int) ([]time.Duration, error) {
 		want := map[bool]traffic.Outcome{true: traffic.Reply, false: traffic.Refused}[ready]
 		RunActions(ctx, w, Readiness("a2", ready))
 		began := time.Now()
-		err := Eventually(ctx, func(ctx context.Context) error {
+		err := Within(ctx, machine.Busy(Patience()), func(ctx context.Context) error {
 			for _, seen := range spec.Must(w.Observe(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)})) {
 				if seen.Outcome != want {
 					return fmt.Errorf("change %d: c1 -> web %s: %s, want %s", i+1, seen.Family, seen.Outcome, want)

@@ -99,6 +99,10 @@ const (
 	// MinSyncPeriod: an administrator can say how long the proxier waits from one change of its rules to the next, if at
 	// all.
 	MinSyncPeriod Feature = "min-sync-period"
+	// BindHardFail: an administrator can have the proxier end if it cannot open the port of its health or of its metrics.
+	BindHardFail Feature = "bind-hard-fail"
+	// ConfigFile: an administrator can write the proxier's settings to a file.
+	ConfigFile Feature = "config-file"
 	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 )
@@ -183,6 +187,8 @@ var options = map[Feature]string{
 	MasqueradeBit:           proxyConfig,
 	Metrics:                 proxyConfig,
 	MinSyncPeriod:           proxyConfig,
+	BindHardFail:            proxyConfig,
+	ConfigFile:              proxyConfig,
 	SelfHealing:             proxyConfig,
 }
 

@@ -152,6 +152,10 @@ type ProxyConfig struct {
 	HealthzAddress netip.AddrPort
 	// Conntrack are settings of connection tracking (ConntrackTimeouts for TCP, ConntrackSettings for the others).
 	Conntrack ConntrackConfig
+	// BindHardFail makes the proxier end if it cannot open the port of its health or of its metrics (BindHardFail).
+	BindHardFail bool
+	// ConfigFile tells the proxier its settings in a file, in place of flags (ConfigFile).
+	ConfigFile bool
 	// SyncPeriod is how often the proxier checks what it has programmed. A proxier that has had changes to program for
 	// twice as long is not healthy. Zero means 30 s.
 	SyncPeriod time.Duration
@@ -171,6 +175,8 @@ func (c ProxyConfig) For(offered FeatureSet) ProxyConfig {
 		Metrics:           func() { c.MetricsAddress = netip.AddrPort{} },
 		ProxierHealthz:    func() { c.HealthzAddress = netip.AddrPort{} },
 		MinSyncPeriod:     func() { c.MinSyncPeriod = nil },
+		BindHardFail:      func() { c.BindHardFail = false },
+		ConfigFile:        func() { c.ConfigFile = false },
 		ConntrackTimeouts: func() { c.Conntrack.TCPEstablished, c.Conntrack.TCPCloseWait = 0, 0 },
 		ConntrackSettings: func() {
 			c.Conntrack.UDP, c.Conntrack.UDPStream, c.Conntrack.TCPBeLiberal = 0, 0, false
@@ -195,6 +201,12 @@ type ConntrackConfig struct {
 	// TCPBeLiberal makes segments outside of the window count as part of their connection.
 	TCPBeLiberal bool
 }
+
+// EndedError is the error of Instance.Apply after the program has ended by itself.
+type EndedError struct{ Err error }
+
+func (e *EndedError) Error() string { return e.Err.Error() }
+func (e *EndedError) Unwrap() error { return e.Err }
 
 // UnusableError reports that a proxier cannot run here.
 type UnusableError struct {

@@ -17,7 +17,7 @@ func TestSettingsOfOptions(t *testing.T) {
 		NodePortsOnPrimary: true, NoExternalIPs: true, NoLocalhostNodePorts: true,
 		IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
 		MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"), HealthzAddress: netip.MustParseAddrPort("127.0.0.1:8"),
-		SyncPeriod: time.Second, MinSyncPeriod: new(time.Duration),
+		BindHardFail: true, ConfigFile: true, SyncPeriod: time.Second, MinSyncPeriod: new(time.Duration),
 		Conntrack: ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1, UDP: 1, UDPStream: 1, TCPBeLiberal: true},
 	}
 	for field, value := range reflect.ValueOf(all).Fields() {

@@ -56,6 +56,9 @@ type Fault struct {
 	Sabotage spec.Sabotage
 	// Deaf keeps all changes from a built-in proxier once its watches have broken.
 	Deaf bool
+
+	// Ends means that the fault makes the proxier end by itself. Other faults must leave a proxier that works.
+	Ends bool
 }
 
 // proxierFaults are the faults of proxiers, in the order of reports. The catalogue lists the scenarios that must notice

@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -170,7 +171,7 @@ func (i *faultyInstance) Apply(ctx context.Context, want *store.Snapshot) error 
 	err := i.Instance.Apply(ctx, seen)
 	if ctx.Err() == nil {
 		i.mu.Lock()
-		if delete(i.refused, i); err != nil {
+		if delete(i.refused, i); err != nil && !(i.fault.Ends && errors.As(err, new(*spec.EndedError))) {
 			i.refused[i] = err
 		}
 		i.mu.Unlock()

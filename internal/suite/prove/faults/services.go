@@ -48,6 +48,12 @@ var configFaults = []Fault{
 	{Name: "min-sync-period-ignored",
 		Description: "The pause between two changes of rules is the default, whatever an administrator says.",
 		Config:      func(c *spec.ProxyConfig) { c.MinSyncPeriod = nil }},
+	{Name: "taken-ports-tolerated",
+		Description: "A proxier without its ports for metrics and health goes on, although an administrator wants it to end.",
+		Config:      func(c *spec.ProxyConfig) { c.BindHardFail = false }},
+	{Name: "taken-ports-fatal", Ends: true,
+		Description: "A proxier ends if another process has its port for metrics or health, although nobody wants that.",
+		Config:      func(c *spec.ProxyConfig) { c.BindHardFail = true }},
 	{Name: "masquerade-all-ignored",
 		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
 		// relays always do it
