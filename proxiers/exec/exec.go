@@ -25,6 +25,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -104,6 +105,11 @@ func (p *proxier) Usable(context.Context, ...lab.Family) error {
 
 // Start serves the API inside the node and starts the program there.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
+	if node.Config.MinSyncPeriod != nil && machine.Slow() {
+		return nil, &spec.UnusableError{
+			Missing: "a machine where a sync takes less than the pause between two", Cure: "use one where programs start fast",
+		}
+	}
 	templates, err := p.templates(node.Config)
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ type Values struct {
 	// ProxyConfig are the settings of the cluster that a scenario needs. Most clusters have none: the value is zero.
 	spec.ProxyConfig
 	NodePortAddresses string // instead of that of ProxyConfig
+	IPVSExcludeCIDRs  string // the same
 	MetricsAddress    string // the same; empty if it is not valid
 	HealthzAddress    string // the same
 }
@@ -53,6 +54,7 @@ func valuesOf(node spec.Node, kubeconfig string) Values {
 // with returns the values with settings.
 func (v Values) with(c spec.ProxyConfig, families []lab.Family) Values {
 	v.ProxyConfig, v.NodePortAddresses = c, joinRanges(c.NodePortAddresses, families)
+	v.IPVSExcludeCIDRs = joinRanges(c.IPVSExcludeCIDRs, families)
 	v.MetricsAddress, v.HealthzAddress = textOf(c.MetricsAddress), textOf(c.HealthzAddress)
 	return v
 }

@@ -33,8 +33,11 @@ package ipvs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/moby/ipvs"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
@@ -107,6 +110,11 @@ func newFamily(site kit.Site) (*family, error) {
 	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)
 	if err != nil {
 		return nil, err
+	}
+	t := site.Config.IPVSTimeouts
+	config := ipvs.Config{TimeoutTCP: t.TCP, TimeoutTCPFin: t.TCPFin, TimeoutUDP: t.UDP} // zero: no change
+	if err := k.servers.handle.SetConfig(&config); err != nil {
+		return nil, errors.Join(fmt.Errorf("set the timeouts of IPVS: %w", err), k.close())
 	}
 	return &family{primary: site.Host.Addr(site.Family), log: site.Log, kernel: k, want: newDesired()}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -89,16 +90,23 @@ func configure(c spec.ProxyConfig, minor int) []string {
 			args = append(args, flag)
 		}
 	}
-	var ranges []string
-	for _, p := range c.NodePortAddresses {
-		ranges = append(ranges, p.String())
+	list := func(ranges []netip.Prefix, flag string) {
+		var text []string
+		for _, p := range ranges {
+			text = append(text, p.String())
+		}
+		add(len(text) > 0, flag+strings.Join(text, ","))
 	}
 	add(c.MasqueradeAll, "--masquerade-all")
-	add(len(ranges) > 0, "--nodeport-addresses="+strings.Join(ranges, ","))
+	list(c.NodePortAddresses, "--nodeport-addresses=")
 	add(c.NoExternalIPs, "--feature-gates=AllowServiceExternalIPs=false")
 	add(c.NoLocalhostNodePorts, "--iptables-localhost-nodeports=false")
 	add(c.IPVSScheduler != "", "--ipvs-scheduler="+c.IPVSScheduler)
 	add(c.IPVSStrictARP, "--ipvs-strict-arp")
+	list(c.IPVSExcludeCIDRs, "--ipvs-exclude-cidrs=")
+	add(c.IPVSTimeouts.TCP > 0, "--ipvs-tcp-timeout="+c.IPVSTimeouts.TCP.String())
+	add(c.IPVSTimeouts.TCPFin > 0, "--ipvs-tcpfin-timeout="+c.IPVSTimeouts.TCPFin.String())
+	add(c.IPVSTimeouts.UDP > 0, "--ipvs-udp-timeout="+c.IPVSTimeouts.UDP.String())
 	if c.SyncPeriod > 0 { // each mode ignores the other flag
 		args = append(args, "--iptables-sync-period="+c.SyncPeriod.String(), "--ipvs-sync-period="+c.SyncPeriod.String())
 	}

@@ -46,7 +46,7 @@ func ipvs() []spec.Scenario {
 				)
 			}}},
 		},
-		strictARP(),
+		strictARP(), configuredTimeouts(), excludedRanges(),
 	}...)
 }
 

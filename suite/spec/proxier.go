@@ -142,6 +142,10 @@ type ProxyConfig struct {
 	IPVSScheduler string
 	// IPVSStrictARP keeps nodes from answering ARP for Service addresses, which IPVS nodes own.
 	IPVSStrictARP bool
+	// IPVSExcludeCIDRs are ranges of addresses whose virtual servers belong to others.
+	IPVSExcludeCIDRs []netip.Prefix
+	// IPVSTimeouts are how long IPVS remembers idle connections.
+	IPVSTimeouts IPVSTimeouts
 	// MasqueradeBit is the number of the bit of the packet mark that requests masquerading (MasqueradeBit). Zero means
 	// 14. Proxiers without MasqueradeMark ignore it.
 	MasqueradeBit int
@@ -191,6 +195,10 @@ func (c ProxyConfig) For(offered FeatureSet) ProxyConfig {
 
 // MasqueradeMark returns the packet mark that requests masquerading.
 func (c ProxyConfig) MasqueradeMark() uint32 { return 1 << cmp.Or(c.MasqueradeBit, 14) }
+
+// IPVSTimeouts are how long IPVS remembers an idle TCP connection, one that has seen a FIN, and a UDP flow. The zero
+// value of each field leaves the kernel's as it is.
+type IPVSTimeouts struct{ TCP, TCPFin, UDP time.Duration }
 
 // ConntrackConfig holds settings of the node's connection tracking. The zero value of each field is the default of
 // Kubernetes.

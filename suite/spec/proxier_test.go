@@ -16,6 +16,7 @@ func TestSettingsOfOptions(t *testing.T) {
 		MasqueradeAll: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		NodePortsOnPrimary: true, NoExternalIPs: true, NoLocalhostNodePorts: true,
 		IPVSScheduler: "sh", IPVSStrictARP: true, MasqueradeBit: 5,
+		IPVSExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, IPVSTimeouts: IPVSTimeouts{TCP: 1},
 		MetricsAddress: netip.MustParseAddrPort("127.0.0.1:9"), HealthzAddress: netip.MustParseAddrPort("127.0.0.1:8"),
 		BindHardFail: true, ConfigFile: true, SyncPeriod: time.Second, MinSyncPeriod: new(time.Duration),
 		Conntrack: ConntrackConfig{TCPEstablished: 1, TCPCloseWait: 1, UDP: 1, UDPStream: 1, TCPBeLiberal: true},
@@ -25,15 +26,16 @@ func TestSettingsOfOptions(t *testing.T) {
 			t.Errorf("the test has no value for %s", field.Name)
 		}
 	}
+	always := []string{"NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "IPVSExcludeCIDRs", "IPVSTimeouts"}
 	for _, c := range []struct {
 		offered FeatureSet
 		want    []string // fields that are not zero
 	}{
-		{Features(), []string{"NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "SyncPeriod"}},
-		{Features(MasqueradeAll, Metrics), []string{"MasqueradeAll", "NoLocalhostNodePorts", "IPVSScheduler",
-			"IPVSStrictARP", "MetricsAddress", "SyncPeriod"}},
-		{Features(NodePortAddresses, PrimaryNodePorts, ConntrackTimeouts), []string{"NodePortAddresses",
-			"NodePortsOnPrimary", "NoLocalhostNodePorts", "IPVSScheduler", "IPVSStrictARP", "Conntrack", "SyncPeriod"}},
+		{Features(), append(slices.Clone(always), "SyncPeriod")},
+		{Features(MasqueradeAll, Metrics), slices.Concat([]string{"MasqueradeAll"}, always,
+			[]string{"MetricsAddress", "SyncPeriod"})},
+		{Features(NodePortAddresses, PrimaryNodePorts, ConntrackTimeouts), slices.Concat([]string{"NodePortAddresses",
+			"NodePortsOnPrimary"}, always, []string{"Conntrack", "SyncPeriod"})},
 	} {
 		var got []string
 		for field, value := range reflect.ValueOf(all.For(c.offered)).Fields() {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 
 	"github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
@@ -40,6 +41,9 @@ var ipvsFaults = []Fault{
 			}
 			return err
 		}},
+	{Name: "foreign-virtual-servers-removed",
+		Description: "Virtual servers that belong to no Service are removed, whoever has made them.",
+		Proxiers:    virtualServers, Config: func(c *spec.ProxyConfig) { c.IPVSExcludeCIDRs = nil }, Node: removeForeign},
 	{Name: "ipvs-refusals-lost", Description: "What should be refused vanishes in silence, by virtual servers.",
 		Proxiers: virtualServers, Node: func(ctx context.Context, node spec.Node, _ *store.Snapshot) error {
 			return node.Host.Run(exec.CommandContext(ctx, "nft", `add table inet silent; delete table inet silent
@@ -51,6 +55,26 @@ var ipvsFaults = []Fault{
 		Proxiers: virtualServers,
 		// It is not dropped, because the built-in proxier would detect that and write it again.
 		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}}},
+}
+
+// removeForeign removes virtual servers on ports below those of NodePorts, but for those on the device of Services.
+func removeForeign(ctx context.Context, node spec.Node, applied *store.Snapshot) error {
+	h := node.Host.Netlink()
+	device, err := h.LinkByName("kube-ipvs0")
+	if err != nil {
+		return err
+	}
+	all, err := netns.List(func() ([]netlink.Addr, error) { return h.AddrList(device, netlink.FAMILY_ALL) })
+	if err != nil {
+		return err
+	}
+	return eachServer(func(h *ipvs.Handle, s *ipvs.Service) error {
+		ours := slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(s.Address) })
+		if ours || s.Port >= 30000 {
+			return nil
+		}
+		return h.DelService(s)
+	})(ctx, node, applied)
 }
 
 func eachServer(change func(*ipvs.Handle, *ipvs.Service) error) func(context.Context, spec.Node,
