@@ -111,7 +111,11 @@ func TestAProgramThatCrashesOnAnUpdate(t *testing.T) {
 	ctx := within(t, patience)
 	must(t, w.apply(ctx, frail))
 	must(t, w.Store().Apply(service("poison")))
-	wantError(t, w.apply(ctx, frail), "n1: mine ended with exit code 3", "panic: poison")
+	err := w.apply(ctx, frail)
+	wantError(t, err, "n1: mine ended with exit code 3", "panic: poison")
+	if !errors.As(err, new(*spec.EndedError)) {
+		t.Errorf("the error is a %T, which does not say that the program has ended", err)
+	}
 	must(t, w.apply(ctx, good))
 	must(t, frail.Stop(ctx))
 	must(t, good.Stop(ctx))

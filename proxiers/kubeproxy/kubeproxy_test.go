@@ -5,12 +5,14 @@ package kubeproxy
 import (
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
@@ -123,6 +125,27 @@ func TestArguments(t *testing.T) {
 		args := c.mode.arguments(c.minor)
 		if slices.Contains(args, "--feature-gates=NFTablesProxyMode=true") != c.gate {
 			t.Errorf("%s v1.%d: %q", c.mode, c.minor, args)
+		}
+	}
+}
+
+func TestSettingsAsFlags(t *testing.T) {
+	at := netip.MustParseAddrPort("127.0.0.2:10356")
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/64")}
+	for _, c := range []struct {
+		config spec.ProxyConfig
+		want   string
+	}{
+		{spec.ProxyConfig{}, ""},
+		{spec.ProxyConfig{NodePortAddresses: ranges}, "--nodeport-addresses=10.0.0.0/8,fd00::/64"},
+		{spec.ProxyConfig{HealthzAddress: at, BindHardFail: true},
+			"--bind-address-hard-fail --healthz-bind-address=127.0.0.2:10356"},
+		{spec.ProxyConfig{MinSyncPeriod: new(time.Duration)}, "--iptables-min-sync-period=0s --ipvs-min-sync-period=0s"},
+		{spec.ProxyConfig{IPVSExcludeCIDRs: ranges, IPVSTimeouts: spec.IPVSTimeouts{TCP: 1e9, TCPFin: 2e9, UDP: 3e9}},
+			"--ipvs-exclude-cidrs=10.0.0.0/8,fd00::/64 --ipvs-tcp-timeout=1s --ipvs-tcpfin-timeout=2s --ipvs-udp-timeout=3s"},
+	} {
+		if got := strings.Join(configure(c.config, 36), " "); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.config, got, c.want)
 		}
 	}
 }

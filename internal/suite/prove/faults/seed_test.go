@@ -71,6 +71,27 @@ func TestTheOtherModeIsFaultyToo(t *testing.T) {
 	}
 }
 
+// A proxier that ends because of a fault is not one that cannot work with it, if the fault says so.
+func TestAFaultMayEndAProxier(t *testing.T) {
+	state := clusterWithService(t)
+	for ends, refused := range map[bool]int{true: 0, false: 1} {
+		seeding, err := Seed(t.Context(), Fault{Name: "deadly", Ends: ends}, &listener{err: &spec.EndedError{Err: io.EOF}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := seeding.Proxiers[0].Start(t.Context(), spec.Node{Store: state})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := in.Apply(t.Context(), state.Snapshot()); !errors.Is(err, io.EOF) {
+			t.Errorf("apply: %v", err)
+		}
+		if got := seeding.Refused(); len(got) != refused {
+			t.Errorf("ends=%t: refused %v, want %d errors", ends, got, refused)
+		}
+	}
+}
+
 func clusterWithService(t *testing.T) *store.Store {
 	t.Helper()
 	s := store.New(store.Config{})
