@@ -53,7 +53,8 @@ func portsTaken() []spec.Scenario {
 // takePort has another process open a port of a node before the proxier starts again.
 func takePort(node string, port uint16) spec.Action { return Restart(node, Serve(node, "tcp", port)) }
 
-// endsWithout wants the proxier of a node to end by itself if another process has a port. It may program a state before.
+// endsWithout wants the proxier of a node to end by itself if another process has a port. It may program a state
+// before.
 func endsWithout(node string, port uint16) Check {
 	return func(ctx context.Context, w spec.World) error {
 		RunActions(ctx, w, takePort(node, port))

@@ -53,6 +53,7 @@ func excludedRanges() spec.Scenario {
 		ID: "rs-ipvs-excluded-ranges", Cluster: ipvsConfigured(), Needs: []spec.Feature{spec.IPVS, spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
+			{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}}}},
 			{Name: "an administrator makes a virtual server", Do: []spec.Action{
 				AddAddress("n1", theirs.V4, theirs.V6), {Name: "virtual server on n1", Run: EachFamily(makeServer(theirs, "a2"))},
 			}, Rows: []spec.Row{row}},

@@ -59,7 +59,7 @@ func conntrack() []spec.Scenario {
 			Given: []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
 			Steps: []spec.Step{{Check: EachFamily(halfClose(24*time.Hour, time.Hour))}},
 		},
-		configuredTimeouts(), configuredLiberal(),
+		configuredTimeouts(), configuredStreams(), configuredLiberal(),
 	}
 }
 

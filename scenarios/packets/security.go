@@ -85,7 +85,8 @@ func security() []spec.Scenario {
 				)...)
 			}}},
 		},
-		localnetGuard(), spoofedPodSource(), markCollision(), configuredBit(), configuredMetrics(), seldom(), atOnce("sync-at-once", false),
+		localnetGuard(), spoofedPodSource(), markCollision(), configuredBit(), configuredMetrics(),
+		seldom(), atOnce("sync-at-once", false),
 		atOnce("sync-at-once-from-file", true), configuredByFile(), hiddenDaemon(),
 	}
 }

@@ -37,6 +37,50 @@ func configuredTimeouts() spec.Scenario {
 	}
 }
 
+// configuredStreams has a UDP flow with requests and answers. The kernel takes it for a stream after two seconds.
+func configuredStreams() spec.Scenario {
+	c := Configured()
+	return spec.Scenario{
+		ID: "ct-udp-stream-configured", Cluster: c,
+		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT, spec.ConntrackSettings},
+		Given: []store.Object{Pod("c1", "n1"), Pod("d2", "n2", App("dns"), UDP(5353)), Service("dns", UDPPort(53, 5353))},
+		Steps: []spec.Step{{
+			Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Servers: []string{"d2"}}},
+			Check: EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+				return streamRemembered(ctx, w, family, c.Proxy.Conntrack)
+			}),
+		}},
+	}
+}
+
+// streamRemembered sends requests of one flow until n1 remembers it for longer than a flow without answers.
+func streamRemembered(ctx context.Context, w spec.World, family lab.Family, want spec.ConntrackConfig) error {
+	socket := OpenSocket(ctx, w, "c1", family)
+	defer socket.Close()
+	to := spec.Must(w.Resolve(spec.ClusterIPOf("dns", 53), family, "udp"))
+	var found observe.Flow
+	err := Eventually(ctx, func(context.Context) error {
+		spec.MustDo(socket.Send(to, "stream"))
+		if answers := spec.Must(socket.Receive(1)); len(answers) == 0 {
+			return fmt.Errorf("%s does not answer", to)
+		}
+		var err error
+		found, _, err = w.Flow("n1", "udp", observe.Tuple{Src: socket.Addr(), Dst: to})
+		spec.MustDo(err)
+		if found.Timeout <= want.UDP {
+			return fmt.Errorf("n1 remembers a UDP flow with answers for %s", found.Timeout)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if found.Timeout > want.UDPStream || found.Timeout < want.UDPStream-20*time.Second {
+		return fmt.Errorf("n1 remembers a UDP flow with answers for %s, not for %s", found.Timeout, want.UDPStream)
+	}
+	return nil
+}
+
 // udpRemembered wants n1 to remember an answered request of c1 for a time. (The kernel takes a flow for a stream only
 // after two seconds.)
 func udpRemembered(ctx context.Context, w spec.World, family lab.Family, want time.Duration) error {

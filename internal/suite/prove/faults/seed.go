@@ -171,7 +171,8 @@ func (i *faultyInstance) Apply(ctx context.Context, want *store.Snapshot) error 
 	err := i.Instance.Apply(ctx, seen)
 	if ctx.Err() == nil {
 		i.mu.Lock()
-		if delete(i.refused, i); err != nil && !(i.fault.Ends && errors.As(err, new(*spec.EndedError))) {
+		meant := i.fault.Ends && errors.As(err, new(*spec.EndedError))
+		if delete(i.refused, i); err != nil && !meant {
 			i.refused[i] = err
 		}
 		i.mu.Unlock()
