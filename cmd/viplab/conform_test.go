@@ -227,13 +227,8 @@ func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
 	}
 }
 
-// TestASignalEndsARunAndKeepsItsVerdicts: it may go to the command alone, as from kill, Kubernetes and service
-// managers, or to its process group, as from Ctrl-C and timeout.
 func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
-	for name, send := range map[string]func(pid int) error{
-		"SIGTERM to the process": func(pid int) error { return unix.Kill(pid, unix.SIGTERM) },
-		"SIGINT to the group":    func(pid int) error { return unix.Kill(-pid, unix.SIGINT) },
-	} {
+	for name, send := range signals {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			folder := t.TempDir()

@@ -51,7 +51,7 @@ long the search took, and writes search.json.
 To see one fault at work, with the evidence of its failures: viplab conform --fault NAME --focus SCENARIO
 
 Exit code: 0 all faults were caught, and every scenario has one; 1 a fault survived, or a scenario has none; 2 the
-harness broke, a proxier could not work at all with a fault, nothing was tried, or bad usage.`,
+harness broke, a proxier could not work at all with a fault, nothing was tried, the run was interrupted, or bad usage.`,
 		Example: `  viplab prove
   viplab prove --list
   viplab prove --focus '^etp-local-'
@@ -181,15 +181,16 @@ func proveAndReport(ctx context.Context, o prove.Options, folder string, stdout 
 	if err := errors.Join(proof.WriteJSON(folder), proof.Write(stdout, colours(stdout))); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(folder, "prove.json"))
+	judged, all := proof.Judged()
+	fmt.Fprintf(stdout, "%sreport: %s\n", leftOut(judged, all, "faults in proxiers"), filepath.Join(folder, "prove.json"))
 	return exitWith(proof.ExitCode())
 }
 
-// printTrials prints the progress and each trial that ended, except those that do not apply.
+// printTrials prints the progress and each trial that ended, except those that do not apply or were not run.
 func printTrials(w io.Writer) func(done, of int, t prove.Trial) {
 	began := time.Now()
 	return func(done, of int, t prove.Trial) {
-		if t.Verdict == prove.Foreign && done < of {
+		if t.Verdict == prove.Foreign && done < of || t.Verdict == prove.NotRun {
 			return
 		}
 		fmt.Fprintf(w, "%d of %d, %.1f s: %s in %s %s\n", done, of, time.Since(began).Seconds(),

@@ -65,6 +65,9 @@ func (f *proveFlags) search(ctx context.Context, o prove.Options, programs []spe
 				f.random.time.String()})...)
 	}
 	all, err := prove.DoSearch(ctx, o, run, func(s prove.Search) {
+		if s.Verdict == prove.NotRun {
+			return
+		}
 		fmt.Fprintf(stderr, "%s in %s %s: %d cases, %.1f s %s%s\n", cmp.Or(s.Fault, "no fault"), s.Proxier, s.Verdict,
 			s.Cases, float64(s.TookMS)/1000, strings.Join(s.Kinds, ", "), s.Reason)
 	})
@@ -75,7 +78,8 @@ func (f *proveFlags) search(ctx context.Context, o prove.Options, programs []spe
 	if err := errors.Join(all.WriteJSON(f.out), all.Write(stdout)); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(f.out, "search.json"))
+	judged, searches := all.Judged()
+	fmt.Fprintf(stdout, "%sreport: %s\n", leftOut(judged, searches, "searches"), filepath.Join(f.out, "search.json"))
 	return exitWith(all.ExitCode())
 }
 

@@ -33,7 +33,7 @@ func (f *conformFlags) remark(ctx context.Context, r report.Report) (text string
 	}
 	switch {
 	case ctx.Err() != nil:
-		text += fmt.Sprintf("interrupted: %d of %d scenarios were judged; the others count as broken\n", judged, all)
+		text += interrupted(judged, all, "scenarios", "count as broken")
 	case all == 0 && r.Suite.Shard == "":
 		text += "no scenario ran: nothing is proved\n"
 	}
@@ -47,6 +47,19 @@ func (f *conformFlags) remark(ctx context.Context, r report.Report) (text string
 		}
 	}
 	return text
+}
+
+// interrupted says how far an interrupted run has come, and what becomes of the others.
+func interrupted(judged, all int, what, others string) string {
+	return fmt.Sprintf("interrupted: %d of %d %s were judged; the others %s\n", judged, all, what, others)
+}
+
+// leftOut is interrupted where what an interrupted run has not judged is left out. It is empty if nothing is.
+func leftOut(judged, all int, what string) string {
+	if judged == all {
+		return ""
+	}
+	return interrupted(judged, all, what, "were not run")
 }
 
 // name returns the name of the command of --exec, or "" without.

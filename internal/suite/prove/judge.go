@@ -48,6 +48,20 @@ func (t *Trial) judge(o Outcome, named []string, err error) {
 	}
 }
 
+// Judged returns how many trials have a result, and how many there are together with those that were not run.
+func (p *Proof) Judged() (judged, all int) {
+	for _, t := range p.Trials {
+		switch t.Verdict {
+		case Foreign:
+		case NotRun:
+			all++
+		default:
+			judged, all = judged+1, all+1
+		}
+	}
+	return judged, all
+}
+
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
@@ -90,16 +104,20 @@ const (
 	Unclaimed Standing = "unclaimed" // no fault names it
 	IsImmune  Standing = "immune"    // no fault can make it fail
 	Untried   Standing = "untried"   // no fault that names it could be tried on these proxiers
+	Pending   Standing = "not run"   // the run was interrupted before all faults that name it were tried
 )
 
 func (p *Proof) standing(id string) Scenario {
 	s := Scenario{ID: id, By: []string{}}
 	var missed []string
+	pending := false
 	for _, f := range p.faults {
 		var in []string
 		for _, t := range p.Trials {
 			switch {
 			case t.Fault != f.Name || t.Verdict == Broken || t.Verdict == Foreign:
+			case t.Verdict == NotRun:
+				pending = pending || slices.Contains(f.Scenarios, id)
 			case slices.Contains(t.Caught, id):
 				in = append(in, t.Proxier)
 			case slices.Contains(t.Missed, id):
@@ -113,6 +131,8 @@ func (p *Proof) standing(id string) Scenario {
 	switch {
 	case len(missed) > 0:
 		s.State, s.Reason = Missing, "passes on "+strings.Join(missed, ", ")
+	case pending:
+		s.State = Pending
 	case len(s.By) > 0:
 		s.State = Proved
 	case p.options.Immune[id] != "":
@@ -126,7 +146,8 @@ func (p *Proof) standing(id string) Scenario {
 }
 
 // ExitCode returns the exit code for the proof: 0 if every fault that was tried was caught and a fault names every
-// scenario, 1 if a fault survived or no fault names a scenario, 2 if something was broken or nothing was tried.
+// scenario, 1 if a fault survived or no fault names a scenario, 2 if something was broken or not run, or nothing was
+// tried.
 func (p *Proof) ExitCode() int {
 	has := func(trials []Trial, v Verdict) bool {
 		return slices.ContainsFunc(trials, func(t Trial) bool { return t.Verdict == v })
@@ -135,7 +156,7 @@ func (p *Proof) ExitCode() int {
 	switch {
 	case has(p.Trials, Survived):
 		return 1
-	case has(p.Controls, Broken), has(p.Trials, Broken):
+	case has(p.Controls, Broken), has(p.Trials, Broken), has(p.Trials, NotRun):
 		return 2
 	case p.options.Only == nil && slices.ContainsFunc(p.Scenarios, unclaimed):
 		return 1

@@ -123,10 +123,11 @@ const (
 	Foreign  Verdict = "not applicable" // the fault, or all scenarios that it names, do not apply to this proxier
 	Passed   Verdict = "passed"         // of a control: everything passes or is skipped
 	Broken   Verdict = "broken"         // no result: the harness failed, or the proxier did not work at all
+	NotRun   Verdict = "not run"        // the run was interrupted before the trial had a result
 )
 
-// Do runs the controls and then the trials, and judges them. It returns an error if there is nothing to run, or if the
-// context ends.
+// Do runs the controls and then the trials, and judges them. Trials that have no result when the context ends are
+// NotRun. It returns an error if there is nothing to run.
 func Do(ctx context.Context, o Options) (*Proof, error) {
 	chosen, ids, err := o.Select()
 	if err != nil {
@@ -150,7 +151,7 @@ func Do(ctx context.Context, o Options) (*Proof, error) {
 			p.Scenarios = append(p.Scenarios, s)
 		}
 	}
-	return p, context.Cause(ctx)
+	return p, nil
 }
 
 // each calls f for every trial, Options.Parallel at once, and Options.Listen after each.
@@ -202,6 +203,7 @@ func (p *Proof) runControl(ctx context.Context, t *Trial) map[string]report.Resu
 	if err := errors.Join(errs...); err != nil {
 		t.Verdict, t.Reason = Broken, err.Error()
 	}
+	t.interrupt(ctx)
 	return results
 }
 
@@ -213,7 +215,8 @@ func (p *Proof) run(ctx context.Context, t *Trial, job Job) (Outcome, error) {
 
 // try runs, with a fault, the scenarios that it names and that pass on the proxier without it, or all that do.
 func (p *Proof) try(ctx context.Context, f faults.Fault, t *Trial) {
-	control := p.control[slices.Index(p.options.Proxiers, t.Proxier)]
+	n := slices.Index(p.options.Proxiers, t.Proxier)
+	control := p.control[n]
 	passes := func(ids []string) []string {
 		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return control[id].Verdict != spec.Pass })
 	}
@@ -222,7 +225,12 @@ func (p *Proof) try(ctx context.Context, f faults.Fault, t *Trial) {
 	if p.options.Everything {
 		job.Scenarios = passes(p.ids)
 	}
-	if t.Reason = p.options.foreign(f, t.Proxier); t.Reason == "" && len(job.Scenarios) == 0 {
+	t.Reason = p.options.foreign(f, t.Proxier)
+	if t.Reason == "" && (ctx.Err() != nil || p.Controls[n].Verdict == NotRun) {
+		t.Verdict = NotRun
+		return
+	}
+	if t.Reason == "" && len(job.Scenarios) == 0 {
 		t.Reason = noneRuns(f, t.Proxier, control)
 	}
 	if t.Reason != "" {
@@ -231,6 +239,15 @@ func (p *Proof) try(ctx context.Context, f faults.Fault, t *Trial) {
 	}
 	outcome, err := p.run(ctx, t, job)
 	t.judge(outcome, named, err)
+	t.interrupt(ctx)
+}
+
+// interrupt makes a trial that ended without a result NotRun, if the context has ended: what is interrupted is not
+// broken.
+func (t *Trial) interrupt(ctx context.Context) {
+	if t.Verdict == Broken && ctx.Err() != nil {
+		*t = Trial{Fault: t.Fault, Proxier: t.Proxier, Verdict: NotRun, TookMS: t.TookMS}
+	}
 }
 
 // foreign returns why a fault does not apply to a proxier, or nothing if it does.

@@ -16,7 +16,9 @@ import (
 // symbols mark verdicts and standings.
 var symbols = map[Verdict]string{Caught: "✓", Survived: "✗", Foreign: "–", Broken: "!"}
 
-var standings = map[Standing]string{Proved: "✓", Missing: "✗", Unclaimed: "✗", IsImmune: "–", Untried: "–"}
+var standings = map[Standing]string{
+	Proved: "✓", Missing: "✗", Unclaimed: "✗", IsImmune: "–", Untried: "–", Pending: "–",
+}
 
 // Write prints the faults with the scenarios that caught them, then the scenarios with the faults that they caught.
 // With colour, failures are red.
@@ -24,12 +26,14 @@ func (p *Proof) Write(w io.Writer, colour bool) error {
 	var b strings.Builder
 	var trials, scenarios []string
 	for _, x := range p.Trials {
-		if x.Verdict != Foreign {
+		if x.Verdict != Foreign && x.Verdict != NotRun {
 			trials = append(trials, strings.Join([]string{symbols[x.Verdict], x.Fault, x.Proxier, took(x), x.account()}, "\t"))
 		}
 	}
 	for _, s := range p.Scenarios {
-		scenarios = append(scenarios, strings.Join([]string{standings[s.State], s.ID, s.account()}, "\t"))
+		if s.State != Pending || len(s.By) > 0 {
+			scenarios = append(scenarios, strings.Join([]string{standings[s.State], s.ID, s.account()}, "\t"))
+		}
 	}
 	writeTable(&b, "\tfault\tproxier\ttime\tnoticed by", trials)
 	writeTable(&b, "\tscenario\tcatches", scenarios)
@@ -93,6 +97,9 @@ func (s Scenario) account() string {
 		return "not tried: the faults that name it do not apply to these proxiers, this kernel or this cluster"
 	}
 	text := strings.Join(s.By, ", ")
+	if s.State == Pending {
+		return "not all faults that name it were tried; catches " + text
+	}
 	if s.Reason != "" {
 		text = s.Reason + "; catches " + text
 	}
@@ -107,10 +114,18 @@ func (p *Proof) summary() string {
 	for _, s := range p.Scenarios {
 		all[s.State]++
 	}
-	return fmt.Sprintf("faults in proxiers: %d caught, %d survived, %d broken, %d not applicable\nscenarios: %d "+
-		"proved, %d missing a fault, %d immune, %d not tried, %d without a fault\n",
-		trials[Caught], trials[Survived], trials[Broken], trials[Foreign],
-		all[Proved], all[Missing], all[IsImmune], all[Untried], all[Unclaimed])
+	return fmt.Sprintf("faults in proxiers: %d caught, %d survived, %d broken, %d not applicable%s\nscenarios: %d "+
+		"proved, %d missing a fault, %d immune, %d not tried, %d without a fault%s\n",
+		trials[Caught], trials[Survived], trials[Broken], trials[Foreign], notRun(trials[NotRun]),
+		all[Proved], all[Missing], all[IsImmune], all[Untried], all[Unclaimed], notRun(all[Pending]))
+}
+
+// notRun counts what an interrupted run has left, if there is any.
+func notRun(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d not run", n)
 }
 
 // WriteJSON writes prove.json into the folder, which it creates if necessary.

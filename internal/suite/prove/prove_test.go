@@ -237,3 +237,45 @@ func TestWhatIsPrintedAndWritten(t *testing.T) {
 		t.Errorf("%v: %s", err, data)
 	}
 }
+
+// A run that is interrupted keeps its verdicts. What has none is not run, and neither broken nor survived.
+func TestAnInterruptedProofKeepsItsVerdicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		during   string // the job that is interrupted: a fault, or "" for the control
+		verdicts verdicts
+		want     []Verdict // of first on p and on q, and of second on p and on q
+		code     int
+		printed  string
+	}{
+		"in the control": {"", nil, []Verdict{NotRun, NotRun, Foreign, NotRun}, 2, "0 caught, 0 survived, 0 broken, 1 not " +
+			"applicable, 3 not run\nscenarios: 0 proved, 0 missing a fault, 0 immune, 0 not tried, 0 without a fault, 2 not run"},
+		"after one was caught": {"second", verdicts{"first": {"s-one": fail, "s-two": fail}},
+			[]Verdict{Caught, Caught, Foreign, NotRun}, 2, "s-two     not all faults that name it were tried; catches first (p, q)"},
+		"after one survived": {"second", verdicts{"first": {"s-two": fail}}, []Verdict{Survived, Survived, Foreign, NotRun},
+			1, "2 survived, 0 broken, 1 not applicable, 1 not run"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			ctx, interrupt := context.WithCancel(t.Context())
+			o := Options{Faults: twoFaults(), Scenarios: scenariosNamed("s-one", "s-two"), Proxiers: []string{"p", "q"}}
+			o.Faults[1].Proxiers = []string{"q"}
+			o.Run = func(ctx context.Context, j Job) (Outcome, error) {
+				if j.Fault == c.during {
+					interrupt()
+					return Outcome{}, errors.New("killed")
+				}
+				return world{verdicts: c.verdicts}.run(ctx, j)
+			}
+			p, err := Do(ctx, o)
+			g.Expect(err).NotTo(HaveOccurred())
+			for i, trial := range p.Trials {
+				g.Expect(trial.Verdict).To(Equal(c.want[i]), "%s in %s: %s", trial.Fault, trial.Proxier, trial.Reason)
+			}
+			g.Expect(p.ExitCode()).To(Equal(c.code))
+			var b strings.Builder
+			g.Expect(p.Write(&b, false)).To(Succeed())
+			g.Expect(b.String()).To(ContainSubstring(c.printed))
+			g.Expect(b.String()).NotTo(ContainSubstring("killed"))
+		})
+	}
+}

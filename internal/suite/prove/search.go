@@ -53,7 +53,8 @@ type Searches struct {
 }
 
 // DoSearch searches for each fault that Options.Only chooses on each proxier. The controls play as many cases as the
-// longest successful search on the proxier. It returns an error if there is nothing to search, or if the context ends.
+// longest successful search on the proxier. Searches that have no result when the context ends are NotRun. It returns
+// an error if there is nothing to search.
 func DoSearch(ctx context.Context, o Options, search Searcher, listen func(Search)) (*Searches, error) {
 	chosen, _, err := o.Select()
 	if err != nil {
@@ -77,7 +78,7 @@ func DoSearch(ctx context.Context, o Options, search Searcher, listen func(Searc
 		all.Controls = append(all.Controls, Search{Proxier: proxier})
 	}
 	o.searchAll(all.Controls, func(s *Search) { s.control(ctx, search, all.longest(s.Proxier)) }, listen)
-	return all, context.Cause(ctx)
+	return all, nil
 }
 
 // searchAll calls do for those searches that have no verdict yet, Options.Parallel at once.
@@ -102,6 +103,7 @@ func (o Options) searchAll(all []Search, do func(*Search), listen func(Search)) 
 
 // run searches for the fault, and judges what was found.
 func (s *Search) run(ctx context.Context, search Searcher, cases int) {
+	defer s.interrupt(ctx)
 	var err error
 	s.Found, err = search(ctx, s.Fault, s.Proxier, cases)
 	switch {
@@ -116,8 +118,17 @@ func (s *Search) run(ctx context.Context, search Searcher, cases int) {
 	}
 }
 
+// interrupt makes a search that ended without a result NotRun, if the context has ended: what is interrupted is not
+// broken.
+func (s *Search) interrupt(ctx context.Context) {
+	if s.Verdict == Broken && ctx.Err() != nil {
+		*s = Search{Fault: s.Fault, Proxier: s.Proxier, Verdict: NotRun}
+	}
+}
+
 // control searches without a fault. A proxier on which nothing was caught needs no control.
 func (s *Search) control(ctx context.Context, search Searcher, cases int) {
+	defer s.interrupt(ctx)
 	var err error
 	s.Verdict = Passed
 	if cases > 0 {
@@ -152,8 +163,22 @@ func (all *Searches) counts() map[Verdict]int {
 	return n
 }
 
-// ExitCode returns 0 if every fault was found that was searched, 1 if one was not, 2 if something was broken or nothing
-// was searched.
+// Judged returns how many searches have a result, and how many there are together with those that were not run.
+func (all *Searches) Judged() (judged, of int) {
+	for _, s := range all.Searches {
+		switch s.Verdict {
+		case Foreign:
+		case NotRun:
+			of++
+		default:
+			judged, of = judged+1, of+1
+		}
+	}
+	return judged, of
+}
+
+// ExitCode returns 0 if every fault was found that was searched, 1 if one was not, 2 if something was broken or not
+// run, or nothing was searched.
 func (all *Searches) ExitCode() int {
 	n := all.counts()
 	switch {
@@ -161,6 +186,8 @@ func (all *Searches) ExitCode() int {
 		return 2
 	case n[Survived] > 0:
 		return 1
+	case n[NotRun] > 0:
+		return 2
 	}
 	return 0
 }
@@ -170,6 +197,9 @@ func (all *Searches) Write(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\tfault\tproxier\tcases\tstates\ttime\tfound by")
 	for _, s := range all.Searches {
+		if s.Verdict == NotRun {
+			continue
+		}
 		by := s.Reason
 		if s.Verdict == Caught {
 			by = strings.Join(s.Kinds, ", ")

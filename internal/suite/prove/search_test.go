@@ -76,3 +76,25 @@ func TestAControlThatFindsSomethingBreaksTheSearch(t *testing.T) {
 		t.Errorf("%v: control %+v, exit code %d", err, all.Controls[0], all.ExitCode())
 	}
 }
+
+func TestAnInterruptedSearchKeepsItsVerdicts(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	all, err := DoSearch(ctx, searched(), func(_ context.Context, fault, _ string, _ int) (Found, error) {
+		if fault == "found" {
+			return Found{Case: "random-1-7", Cases: 24, Touched: 3}, nil
+		}
+		interrupt()
+		return Found{}, errors.New("killed")
+	}, func(Search) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := all.Write(&out); err != nil || strings.Contains(out.String(), "killed") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	judged, of := all.Judged()
+	if judged != 1 || of != 3 || all.Searches[0].Verdict != Caught || all.ExitCode() != 2 {
+		t.Errorf("%d of %d, exit code %d: %+v", judged, of, all.ExitCode(), all.Searches)
+	}
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/suite/prove"
+)
+
+// signals may go to the command alone, as from kill, Kubernetes and service managers, or to its process group, as from
+// Ctrl-C and timeout.
+var signals = map[string]func(pid int) error{
+	"SIGTERM to the process": func(pid int) error { return unix.Kill(pid, unix.SIGTERM) },
+	"SIGINT to the group":    func(pid int) error { return unix.Kill(-pid, unix.SIGINT) },
+}
+
+// interruptedAfter runs a command, and sends a signal once n lines of its standard error have the text.
+func interruptedAfter(t *testing.T, send func(pid int) error, n int, text string, args ...string) (code int,
+	stdout string) {
+	t.Helper()
+	g := NewWithT(t)
+	cmd := viplab(t, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	stderr, err := cmd.StderrPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cmd.Start()).To(Succeed())
+	var all strings.Builder
+	seen := 0
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		all.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), text) {
+			if seen++; seen == n {
+				g.Expect(send(cmd.Process.Pid)).To(Succeed())
+			}
+		}
+	}
+	_ = cmd.Wait() // by the signal
+	g.Expect(seen).To(BeNumerically(">=", n), all.String())
+	return cmd.ProcessState.ExitCode(), out.String()
+}
+
+func TestASignalEndsAProofAndKeepsItsVerdicts(t *testing.T) {
+	for name, send := range signals {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			folder := t.TempDir()
+			code, stdout := interruptedAfter(t, send, 3, " caught", "prove", "--proxier", "iptables,nftables", "--ip", "4",
+				"--focus", "^clusterip-", "--out", folder)
+			g.Expect(code).To(Equal(2))
+			g.Expect(stdout).To(MatchRegexp(`(?m)^interrupted: \d+ of 3\d faults in proxiers were judged`))
+			g.Expect(stdout).To(MatchRegexp(`: ([3-9]|\d\d) caught, 0 survived, 0 broken, \d+ not applicable, \d+ not run`))
+			g.Expect(stdout).To(ContainSubstring("✓  "))
+			var p prove.Proof
+			data, err := os.ReadFile(filepath.Join(folder, "prove.json"))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(json.Unmarshal(data, &p)).To(Succeed())
+			judged, all := p.Judged()
+			g.Expect(judged).To(And(BeNumerically(">=", 3), BeNumerically("<", all)))
+		})
+	}
+}
+
+func TestASignalEndsASearchForFaultsAndKeepsItsVerdicts(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	code, stdout := interruptedAfter(t, signals["SIGINT to the group"], 1, " caught", "prove", "--proxier",
+		"iptables,nftables", "--ip", "4", "--random", "200", "--fault", "ports-lost", "--parallel", "1", "--out", folder)
+	for _, want := range []string{" faults were found", "interrupted: ", " searches were judged; the others were not run",
+		"report: " + folder} {
+		if code != 2 || !strings.Contains(stdout, want) {
+			t.Errorf("exit code %d, want 2; the output must have %q:\n%s", code, want, stdout)
+		}
+	}
+}
