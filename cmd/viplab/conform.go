@@ -55,7 +55,7 @@ It works inside namespaces of its own and changes nothing on the machine. Withou
 user namespaces; "viplab doctor" checks that.
 
 Exit code: 0 all that ran passed or failed as known (--expect), and something ran; 1 a failure, or a pass where a
-failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
+failure is expected; 2 the harness broke, nothing ran, the run was interrupted, or bad usage.`,
 		Example: `  viplab conform
   viplab conform --proxier iptables,iptables-legacy --ip dual --pods routed
   viplab conform --focus '^etp-local-' --out results

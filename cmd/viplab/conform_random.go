@@ -137,8 +137,7 @@ func (f *conformFlags) randomOn(ctx context.Context, o engine.Options, p spec.Pr
 	case err != nil && ctx.Err() == nil:
 		return r, out, err
 	case err != nil && out.Failure == nil && len(out.Failures) == 0: // what an interrupted run has found is reported
-		return r, out, fmt.Errorf("%s: interrupted: %d of %d cases were judged, and none of them failed", p.Name(), out.Cases,
-			f.random)
+		return r, out, fmt.Errorf("%s: %s", p.Name(), noneFailed(out.Cases, f.random))
 	}
 	r.Took, r.Known = out.Took, out.Known
 	r.Scenario.Why = fmt.Sprintf("%d generated cases, seed %d", out.Cases, f.seed)

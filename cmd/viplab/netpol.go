@@ -70,7 +70,7 @@ A line of a table is a sender, a column a target, and a cell has a mark for each
 For a case that fails, netpol describes its policies and prints the wrong cells, with a dash for all others.
 
 Exit code: 0 all cases passed or failed as known (--expect), or, with --prove, all faults were caught; 1 a failure, or a
-pass where a failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
+pass where a failure is expected; 2 the harness broke, nothing ran, the run was interrupted, or bad usage.`,
 		Example: `  viplab netpol
   viplab netpol --enforcer policy-nftables --ip 4 --pods routed --focus '^IPB-' --tables
   viplab netpol --cases my-policies.yaml --tables
@@ -132,6 +132,8 @@ type netpolRun struct {
 	expected  map[string]*expect.Known // by enforcer
 	options   netpol.Options
 	refused   []string // errors of enforcers that could not apply policies
+	judged    int      // cases of an interrupted run
+	left      int      // cases that an interrupted run has not judged
 	stdout    io.Writer
 	progress  io.Writer
 }
@@ -260,18 +262,31 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		outcome := prove.Outcome{Results: all.Results, Touched: touched(), Refused: r.refused}
 		return json.NewEncoder(stdout).Encode(outcome)
 	}
+	return r.report(ctx, all, results)
+}
+
+// report writes the reports and the expectations, and returns the exit code.
+func (r *netpolRun) report(ctx context.Context, all report.Report, results []spec.Result) error {
 	page, err := r.page(results)
 	if err != nil {
 		return err
 	}
-	if err := all.WriteAll(f.out, page); err != nil {
+	out := r.flags.out
+	if err := all.WriteAll(out, page); err != nil {
 		return err
 	}
-	if err := f.expect.write(r.enforcers, results, stdout); err != nil {
-		return err
+	if ctx.Err() == nil {
+		if err := r.flags.expect.write(r.enforcers, results, r.stdout); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(stdout, "report: %s, report.html and junit.xml\n", filepath.Join(f.out, "report.json"))
-	return exitWith(all.ExitCode())
+	fmt.Fprintf(r.stdout, "%sreport: %s, report.html and junit.xml\n", leftOut(r.judged, r.judged+r.left, "cases"),
+		filepath.Join(out, "report.json"))
+	code := all.ExitCode()
+	if code == 0 && r.left > 0 {
+		code = 2
+	}
+	return exitWith(code)
 }
 
 // list prints the cases of the run, or the faults with --prove.

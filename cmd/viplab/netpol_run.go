@@ -17,15 +17,33 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/viplab/viplab/internal/suite/e2e"
 	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// judge runs all cases on an enforcer. It skips an enforcer that cannot run here or does not support the pod network.
+// judge runs all cases on an enforcer. Cases that have no verdict when the context ends are skipped as not run.
 func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
 	p := &netpolProgress{netpolRun: r, enforcer: e, began: time.Now(), results: make([]*spec.Result, len(r.cases)),
 		texts: make([]bytes.Buffer, len(r.cases))}
+	err := p.run(ctx)
+	if ctx.Err() != nil {
+		p.leave()
+		r.judged, r.left, err = r.judged+p.ended, r.left+p.left, nil // what is interrupted is not broken
+	}
+	if p.ended > 0 {
+		p.summarize()
+	}
+	return p.all(), err
+}
+
+// run runs the cases. It skips an enforcer that cannot run here or does not support the pod network.
+func (p *netpolProgress) run(ctx context.Context) error {
+	r, e := p.netpolRun, p.enforcer
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	err := e.Usable(ctx)
 	if err == nil && r.options.Proxier != nil {
 		err = r.options.Proxier.Usable(ctx)
@@ -34,17 +52,17 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 	if err == nil {
 		pool, err = netpol.NewPool(ctx, min(r.flags.parallel, len(r.cases)), e, r.options)
 	}
-	if cannot := (*spec.UnusableError)(nil); errors.As(err, &cannot) {
+	if cannot := (*spec.UnusableError)(nil); errors.As(err, &cannot) && ctx.Err() == nil {
 		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), cannot)
 		for i := range p.results {
 			p.results[i] = &spec.Result{Verdict: spec.Skip, Reason: cannot.Error()}
 		}
-		return p.all(), nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	built := time.Since(p.began)
+	p.built = time.Since(p.began)
 	p.began = time.Now()
 	err = pool.Each(len(r.cases), func(i int, b *netpol.Bench) error {
 		verdicts, err := b.Judge(ctx, r.cases[i])
@@ -57,11 +75,22 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 		}
 		return notTraced
 	})
-	if err == nil || errors.Is(err, errCounterexample) {
+	p.took = time.Since(p.began)
+	if errors.Is(err, errCounterexample) {
 		err = nil
-		p.summarize(built)
 	}
-	return p.all(), errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
+	return errors.Join(err, pool.Close(ctx))
+}
+
+// leave skips the cases that an interrupt has left, and prints what is known of the cases behind them.
+func (p *netpolProgress) leave() {
+	for i := range p.results {
+		if p.results[i] == nil {
+			p.results[i] = &spec.Result{Verdict: spec.Skip, Cause: spec.NotRun, Reason: e2e.ErrInterrupted.Error()}
+			p.left++
+		}
+	}
+	p.print()
 }
 
 // netpolProgress is the progress of a run of the cases on one enforcer. Cases end in any order and are shown in the
@@ -70,11 +99,14 @@ type netpolProgress struct {
 	*netpolRun
 	enforcer spec.Proxier
 	began    time.Time
+	built    time.Duration // how long building the clusters took
+	took     time.Duration // how long judging took
 
 	mu      sync.Mutex
 	results []*spec.Result // by case, nil until it has ended
 	texts   []bytes.Buffer // the output of each case
 	ended   int
+	left    int // cases, by an interrupt
 	shown   int // the first case that has not been printed
 	failed  bool
 	tables  []time.Duration
@@ -128,9 +160,7 @@ func (p *netpolProgress) add(i int, result *spec.Result, verdicts []netpol.Verdi
 		}
 	}
 	p.listTraces(&p.texts[i], result)
-	for ; p.shown < len(p.results) && p.results[p.shown] != nil; p.shown++ {
-		_, _ = p.texts[p.shown].WriteTo(p.stdout) // SIGPIPE ends the program if the pipe is closed
-	}
+	p.print()
 	every := 25
 	if p.generated() {
 		every = 250
@@ -142,6 +172,13 @@ func (p *netpolProgress) add(i int, result *spec.Result, verdicts []netpol.Verdi
 	first = result.Verdict == spec.Fail && !p.failed
 	p.failed = p.failed || first
 	return first
+}
+
+// print prints the output of the cases that have ended, up to the first one that has not.
+func (p *netpolProgress) print() {
+	for ; p.shown < len(p.results) && p.results[p.shown] != nil; p.shown++ {
+		_, _ = p.texts[p.shown].WriteTo(p.stdout) // SIGPIPE ends the program if the pipe is closed
+	}
 }
 
 // show prints the table if --tables is set, and its wrong cells unless they are known.
@@ -175,7 +212,7 @@ func (p *netpolProgress) shrink(ctx context.Context, b *netpol.Bench, c netpol.C
 		verdict, _ := netpol.SumUp(b.Judge(ctx, c))
 		return verdict == spec.Fail, ctx.Err()
 	})
-	if err != nil {
+	if err != nil && ctx.Err() == nil { // what an interrupted run has found is reported
 		return err
 	}
 	small.Given = "what is left of " + c.ID
@@ -187,34 +224,46 @@ func (p *netpolProgress) shrink(ctx context.Context, b *netpol.Bench, c netpol.C
 	if err := errors.Join(netpol.WriteCases(file, small), file.Close()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	verdicts, err := b.Judge(ctx, small)
-	result := netpol.Result(verdicts, err, nil)
-	notTraced := p.trace(ctx, b, small, &result, verdicts)
+	p.showSmall(ctx, b, small)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := errors.Join(err, notTraced); err != nil {
-		fmt.Fprintf(p.stdout, "%s: %v\n", small.ID, err)
-	}
-	for _, v := range verdicts {
-		p.show(p.stdout, small, &v, false)
-	}
-	p.listTraces(p.stdout, &result)
 	fmt.Fprintf(p.stdout, "again: %s --enforcer %s --ip %s --pods %s --cases %s\n",
 		invocation("netpol"), p.enforcer.Name(), p.options.Stack, p.options.PodNetwork, path)
 	return errCounterexample
 }
 
+// showSmall judges what is left of a case once more, and shows it. After an interrupt it describes the case.
+func (p *netpolProgress) showSmall(ctx context.Context, b *netpol.Bench, c netpol.Case) {
+	verdicts, err := b.Judge(ctx, c)
+	result := netpol.Result(verdicts, err, nil)
+	notTraced := p.trace(ctx, b, c, &result, verdicts)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil {
+		fmt.Fprintf(p.stdout, "%s fails; the run was interrupted before it was as small as possible\n", c.ID)
+		_ = netpol.Describe(p.stdout, c)
+		return
+	}
+	if err := errors.Join(err, notTraced); err != nil {
+		fmt.Fprintf(p.stdout, "%s: %v\n", c.ID, err)
+	}
+	for _, v := range verdicts {
+		p.show(p.stdout, c, &v, false)
+	}
+	p.listTraces(p.stdout, &result)
+}
+
 // all returns the results of the cases that have ended. Generated cases are one result together.
 func (p *netpolProgress) all() []spec.Result {
 	var out []spec.Result
-	all := spec.Result{Verdict: spec.Pass, Took: time.Since(p.began)}
+	all := spec.Result{Verdict: spec.Pass, Took: p.took}
 	for i, r := range p.results {
 		if r == nil {
 			continue
 		}
 		c := p.cases[i]
 		if rank(r.Verdict) > rank(all.Verdict) {
-			all.Verdict, all.Reason = r.Verdict, fmt.Sprintf("%s: %s", c.ID, r.Reason)
+			all.Verdict, all.Cause, all.Reason = r.Verdict, r.Cause, fmt.Sprintf("%s: %s", c.ID, r.Reason)
 		}
 		r.Scenario = spec.Scenario{ID: c.ID, Group: "networkpolicy", Why: cmp.Or(c.Why, c.Given), Priority: c.Priority,
 			Source: c.Source}
@@ -223,6 +272,9 @@ func (p *netpolProgress) all() []spec.Result {
 	}
 	if !p.generated() {
 		return out
+	}
+	if all.Cause == spec.NotRun {
+		all.Reason = noneFailed(p.ended, len(p.cases))
 	}
 	all.Proxier = p.enforcer.Name()
 	all.Scenario = spec.Scenario{ID: fmt.Sprintf("random-%d", p.flags.seed), Group: "networkpolicy",
@@ -235,25 +287,32 @@ func rank(v spec.Verdict) int {
 	return slices.Index([]spec.Verdict{spec.Pass, spec.Skip, spec.Broken, spec.Fail}, v)
 }
 
-func (p *netpolProgress) summarize(built time.Duration) {
+func (p *netpolProgress) summarize() {
 	count := map[spec.Verdict]int{}
 	for _, x := range p.results {
 		if x != nil {
 			count[x.Verdict]++
 		}
 	}
-	took := time.Since(p.began).Seconds()
+	took, left := p.took.Seconds(), ""
+	if p.left > 0 {
+		left = fmt.Sprintf("%d not run, ", p.left)
+	}
 	if p.generated() {
-		fmt.Fprintf(p.stdout, "%s: %d generated cases, seed %d: %s, %d broken, %.1f s\n", p.enforcer.Name(), p.ended,
-			p.flags.seed, p.all()[0].Verdict, count[spec.Broken], took)
+		verdict := string(p.all()[0].Verdict)
+		if p.left > 0 && verdict == string(spec.Skip) {
+			verdict = "none failed"
+		}
+		fmt.Fprintf(p.stdout, "%s: %d generated cases, seed %d: %s, %d broken, %s%.1f s\n", p.enforcer.Name(), p.ended,
+			p.flags.seed, verdict, count[spec.Broken], left, took)
 		return
 	}
 	known := ""
 	if n := count[spec.Known]; n > 0 {
 		known = fmt.Sprintf("%d known, ", n)
 	}
-	fmt.Fprintf(p.stdout, "%s: %d passed, %s%d failed, %d broken, %.1f s after %.1f s of building", p.enforcer.Name(),
-		count[spec.Pass], known, count[spec.Fail], count[spec.Broken], took, built.Seconds())
+	fmt.Fprintf(p.stdout, "%s: %d passed, %s%d failed, %d broken, %s%.1f s after %.1f s of building", p.enforcer.Name(),
+		count[spec.Pass], known, count[spec.Fail], count[spec.Broken], left, took, p.built.Seconds())
 	if slices.Sort(p.tables); len(p.tables) > 0 {
 		fmt.Fprintf(p.stdout, "; a table of %d probes takes %d ms (median of %d)", netpol.Cells,
 			p.tables[len(p.tables)/2].Milliseconds(), len(p.tables))

@@ -54,6 +54,11 @@ func interrupted(judged, all int, what, others string) string {
 	return fmt.Sprintf("interrupted: %d of %d %s were judged; the others %s\n", judged, all, what, others)
 }
 
+// noneFailed says how far generated cases have come that were interrupted before one failed.
+func noneFailed(judged, all int) string {
+	return fmt.Sprintf("interrupted: %d of %d cases were judged, and none of them failed", judged, all)
+}
+
 // leftOut is interrupted where what an interrupted run has not judged is left out. It is empty if nothing is.
 func leftOut(judged, all int, what string) string {
 	if judged == all {

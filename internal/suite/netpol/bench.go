@@ -73,7 +73,7 @@ func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (*Bench, er
 		b.startPods, b.startProxier, b.startServers, b.startEnforcer, b.startEvidence, b.checkAllOpen,
 	} {
 		if err := step(ctx); err != nil {
-			return nil, errors.Join(err, b.Close(context.WithoutCancel(ctx)))
+			return nil, errors.Join(err, b.Close(ctx))
 		}
 	}
 	return b, nil
@@ -84,7 +84,8 @@ func (b *Bench) closing(f func() error) {
 	b.closers = append(b.closers, func(context.Context) error { return f() })
 }
 
-// Close stops the enforcers and removes the cluster.
+// Close stops the enforcers and removes the cluster. Once the context has ended, it kills the enforcers: one that
+// ignores SIGTERM would hold an interrupted run.
 func (b *Bench) Close(ctx context.Context) error {
 	var err error
 	for _, f := range slices.Backward(b.closers) {
@@ -176,7 +177,12 @@ func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.In
 	if err != nil {
 		return nil, fmt.Errorf("%s: start %s: %w", n.Name(), p.Name(), err)
 	}
-	b.closers = append(b.closers, in.Stop)
+	b.closers = append(b.closers, func(ctx context.Context) error {
+		if ctx.Err() != nil {
+			return in.Kill(context.WithoutCancel(ctx))
+		}
+		return in.Stop(ctx)
+	})
 	return in, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -177,4 +179,41 @@ func marks(s netpol.Marks) []byte {
 		out = append(out, byte(m))
 	}
 	return out
+}
+
+// willful is an enforcer that does nothing, and that must not be asked to stop.
+type willful struct {
+	spec.Proxier
+	killed *atomic.Int64
+}
+
+func (w willful) Start(ctx context.Context, n spec.Node) (spec.Instance, error) {
+	in, err := w.Proxier.Start(ctx, n)
+	return willfulInstance{in, w.killed}, err
+}
+
+type willfulInstance struct {
+	spec.Instance
+	killed *atomic.Int64
+}
+
+func (i willfulInstance) Stop(context.Context) error { return errors.New("it was asked to stop") }
+
+func (i willfulInstance) Kill(ctx context.Context) error {
+	i.killed.Add(1)
+	return errors.Join(ctx.Err(), i.Instance.Kill(ctx))
+}
+
+// One that ignores SIGTERM would hold an interrupted run until its grace is over.
+func TestAnInterruptedRunDoesNotStopEnforcersGently(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	killed := new(atomic.Int64)
+	pool, err := netpol.NewPool(ctx, 1, willful{none.New(), killed}, netpol.Options{Stack: lab.IPv4, Overlay: lab.VXLAN})
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupt()
+	if err := pool.Close(ctx); err != nil || killed.Load() != 3 {
+		t.Errorf("%v; %d enforcers were killed, want 3", err, killed.Load())
+	}
 }

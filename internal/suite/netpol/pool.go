@@ -18,7 +18,7 @@ func NewPool(ctx context.Context, size int, enforcer spec.Proxier, o Options) (P
 	p := make(Pool, size)
 	err := concurrently(size, func(i int) (err error) { p[i], err = NewBench(ctx, enforcer, o); return err })
 	if err != nil {
-		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, p.Close(ctx))
 	}
 	return p, nil
 }
@@ -38,7 +38,7 @@ func (p Pool) Each(n int, do func(i int, b *Bench) error) error {
 	})
 }
 
-// Close closes all benches.
+// Close closes all benches. Once the context has ended, it kills the enforcers.
 func (p Pool) Close(ctx context.Context) error {
 	return concurrently(len(p), func(i int) error {
 		if p[i] == nil {
