@@ -47,7 +47,7 @@ func (f *conformFlags) addRandom(flags *pflag.FlagSet) {
 // checkRandom checks the flags of generated cases.
 func (f *conformFlags) checkRandom() error {
 	switch {
-	case f.random < 0:
+	case f.random < 0 || f.random == 0 && f.proxiers.given("random"):
 		return fmt.Errorf("--random: %d: want a positive number of cases", f.random)
 	case f.random == 0 && (f.time != 0 || f.proxiers.given("seed")):
 		return errors.New("--seed and --time require --random N")

@@ -157,6 +157,7 @@ func TestAnInterruptedRunSaysHowFarItWas(t *testing.T) {
 func TestFlagsOfGeneratedCases(t *testing.T) {
 	t.Parallel()
 	refused(t, "conform --random -1", "--random: -1")
+	refused(t, "conform --random 0", "--random: 0: want a positive number")
 	refused(t, "conform --seed 3", "--random N")
 	refused(t, "conform --random 5 --focus ^hairpin", "--focus")
 	refused(t, "conform --random 5 --time -1s", "--time: -1s")

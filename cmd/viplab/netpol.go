@@ -49,6 +49,8 @@ type netpolFlags struct {
 	prove     bool
 	list      bool
 	outcome   bool
+
+	given func(flag string) bool // reports whether the command line has the flag
 }
 
 func newNetpol() *cobra.Command {
@@ -115,6 +117,7 @@ pass where a failure is expected; 2 the harness broke, nothing ran, the run was 
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json, report.html and junit.xml, or prove.json")
 	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
+	f.given = flags.Changed
 	complete(cmd, "enforcer", enforcerNames()...)
 	complete(cmd, "proxier", proxierNames()...)
 	complete(cmd, "fault", enforcerFaults()...)
@@ -157,8 +160,11 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	if f.prove && cluster.Stack == lab.IPv6 {
 		check("prove", errors.New("faults name the cases that must catch them for IPv4: want --ip 4 or dual"))
 	}
-	if f.random < 0 || f.random > 0 && f.cases != "" {
+	if f.given("random") && f.random < 1 || f.random > 0 && f.cases != "" {
 		check("random", errors.New("want a positive number of cases, without --cases"))
+	}
+	if !f.given("random") && f.given("seed") {
+		errs = append(errs, errors.New("--seed requires --random N"))
 	}
 	if (f.expect.file != "" || f.expect.out != "") && (f.prove || f.random > 0) {
 		check("expect", errors.New("expectations name written cases and concern no faults: omit --random and --prove"))

@@ -29,8 +29,12 @@ func enforcerNamed(name string) (spec.Proxier, error) {
 // selectEnforcers finds the enforcers to judge: those of --enforcer, or the command of --exec.
 func (f *netpolFlags) selectEnforcers(r *netpolRun) error {
 	switch {
-	case f.exec == "" && f.name != "":
-		return errors.New("--name: requires --exec")
+	case f.exec == "" && (f.name != "" || f.given("patience")):
+		return errors.New("--name and --patience require --exec")
+	case f.exec != "" && f.given("enforcer"):
+		return errors.New("--enforcer names enforcers of viplab's own, and --exec another one: judge them in two runs")
+	case len(f.enforcers) == 0:
+		return noEnforcer()
 	case f.exec != "" && f.patience <= 0:
 		return fmt.Errorf("--patience: %v: want a positive time", f.patience)
 	case f.exec != "" && f.prove:

@@ -86,6 +86,20 @@ func TestNetpolTellsAllMistakesAtOnce(t *testing.T) {
 	refused(t, "netpol --focus ^nothing$", "no case matches")
 }
 
+// A flag that would have no effect is refused.
+func TestNetpolRefusesFlagsWithoutEffect(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"--enforcer policy-nftables --exec x": "--enforcer names enforcers of viplab's own, and --exec another one",
+		"--enforcer=":                         "--enforcer: it is empty: name one (policy-nftables, policy-calico)",
+		"--seed 3":                            "--seed requires --random N",
+		"--random 0":                          "--random: want a positive number of cases",
+		"--patience 3s":                       "--name and --patience require --exec",
+	} {
+		refused(t, "netpol --focus ^DIR-01$ "+line, want)
+	}
+}
+
 // Generated cases agree with the oracle; an enforcer that gets wrong policies is detected, and what is left of the case
 // that has done so fails again from its file.
 func TestNetpolRandom(t *testing.T) {

@@ -39,9 +39,12 @@ func (f *randomFlags) add(flags *pflag.FlagSet) {
 
 // check checks the flags beside the others of the command.
 func (f *randomFlags) check(others *proveFlags) error {
+	given := others.proxiers.given
 	switch {
-	case f.cases < 0 || f.time <= 0 || f.parallel < 1:
+	case f.cases < 1 && given("random") || f.time <= 0 || f.parallel < 1:
 		return errors.New("--random, --time and --parallel: want positive values")
+	case f.cases == 0 && (given("seed") || given("time") || given("parallel")):
+		return errors.New("--seed, --time and --parallel require --random N")
 	case f.cases > 0 && (others.focus != "" || others.everything):
 		return errors.New("--random generates cases: it cannot be combined with --focus and --everything")
 	}

@@ -70,6 +70,10 @@ func TestProveTellsAllMistakesAtOnce(t *testing.T) {
 	refused(t, "prove --proxier iptbles --ip 5 --focus ( --fault [", "--proxier:", "--ip:", "--focus:", "--fault:")
 	refused(t, "prove --fault ^nothing$", "no fault")
 	refused(t, "prove --list --fault [", "--fault:")
+	refused(t, "prove --random 0 --fault ^no-masquerade$", "--random, --time and --parallel: want positive values")
+	for _, flag := range []string{"--seed 1", "--time 1m", "--parallel 1"} {
+		refused(t, "prove --fault ^no-masquerade$ "+flag, "--seed, --time and --parallel require --random N")
+	}
 }
 
 func TestConformWithAFault(t *testing.T) {

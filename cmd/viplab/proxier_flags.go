@@ -79,10 +79,18 @@ func enforcerNames() []string { return each(proxiers.Enforcers(), spec.Proxier.N
 
 // enforcer returns the enforcer of --enforcer, or nil without that flag.
 func (f *proxierFlags) enforcer() (spec.Proxier, error) {
-	if f.enforcerName == "" {
+	switch {
+	case f.given("enforcer") && f.enforcerName == "":
+		return nil, noEnforcer()
+	case f.enforcerName == "":
 		return nil, nil
 	}
 	return enforcerNamed(f.enforcerName)
+}
+
+// noEnforcer returns the error of an empty --enforcer.
+func noEnforcer() error {
+	return fmt.Errorf("--enforcer: it is empty: name one (%s), or omit the flag", strings.Join(enforcerNames(), ", "))
 }
 
 func proxierNames() []string {
@@ -108,11 +116,20 @@ func (f *proxierFlags) proxiers() ([]spec.Proxier, error) {
 	} else if f.name != "" || f.features != "" || f.execVersion != "" {
 		errs = append(errs, errors.New("--name, --features and --exec-version require --exec"))
 	}
-	err := errors.Join(errs...)
-	if err == nil && f.given("detect-local-mode") && !slices.ContainsFunc(found, isKubeProxy) {
-		err = errors.New("--detect-local-mode is for kube-proxy: --proxier " + kubeProxyPrefix + "iptables")
+	if f.given("proxier") && len(f.names) == 0 {
+		errs = append(errs, fmt.Errorf("--proxier: it is empty: name one (%s)", strings.Join(proxierNames(), ", ")))
 	}
-	return found, err
+	err := errors.Join(errs...)
+	if err != nil || slices.ContainsFunc(found, isKubeProxy) {
+		return found, err
+	}
+	for _, flag := range []string{"kube-proxy-version", "kube-proxy-binary", "detect-local-mode"} {
+		if f.given(flag) {
+			errs = append(errs, fmt.Errorf("--%s is for kube-proxy, and none of %s is one: add --proxier %siptables, or omit "+
+				"the flag", flag, strings.Join(each(found, spec.Proxier.Name), ", "), kubeProxyPrefix))
+		}
+	}
+	return found, errors.Join(errs...)
 }
 
 // shipped returns the expectations that come with viplab for a program, or nil if there are none. Those for programs

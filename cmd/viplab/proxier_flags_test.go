@@ -75,6 +75,11 @@ func TestMistakesInWhatToJudge(t *testing.T) {
 		{[]string{"--enforcer", "calico"}, `unknown enforcer "calico": there are policy-nftables`},
 		{[]string{"--name", "mine"}, "--name, --features and --exec-version require --exec"},
 		{[]string{"--detect-local-mode", "NodeCIDR"}, "--detect-local-mode is for kube-proxy"},
+		{[]string{"--proxier", "nftables,ipvs", "--kube-proxy-version", "v1.35.0"},
+			"--kube-proxy-version is for kube-proxy, and none of nftables, ipvs is one: add --proxier kube-proxy-iptables"},
+		{[]string{"--exec", "/bin/p", "--kube-proxy-binary", "/bin/p"}, "--kube-proxy-binary is for kube-proxy, and none of p"},
+		{[]string{"--enforcer", ""}, "--enforcer: it is empty: name one (policy-nftables, policy-calico), or omit the flag"},
+		{[]string{"--proxier", ""}, "--proxier: it is empty: name one (iptables,"},
 		{[]string{"--proxier", "kube-proxy-ipvs", "--detect-local-mode", "x"}, `local detection "x": want one of`},
 	} {
 		_, _, err := parse(t, c.words...)
