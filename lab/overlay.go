@@ -5,6 +5,8 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -45,10 +47,37 @@ func chooseOverlay(want Overlay, s Stack) (overlay, string, error) {
 }
 
 func unsupported(o overlay, s Stack) error {
-	if err := missing(o, s); err != nil {
+	err := missing(o, s)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("overlay %s: this kernel cannot do it: %w", o.kind(), err)
 	}
-	return nil
+	others := slices.DeleteFunc([]string{Auto.String(), IPIP.String(), VXLAN.String(), Direct.String()},
+		func(name string) bool { return name == o.kind().String() })
+	return fmt.Errorf("overlay %s: this kernel cannot do it: choose another one (%s), or load what it needs on the "+
+		"machine (sudo modprobe -a %s): %w", o.kind(), strings.Join(others, ", "), strings.Join(modules(o, s), " "), err)
+}
+
+// modules returns the kernel modules that an overlay needs.
+func modules(o overlay, s Stack) []string {
+	if o.kind() == VXLAN {
+		return []string{"vxlan"}
+	}
+	return each(s.Families(), func(f Family) string {
+		if f == V6 {
+			return "ip6_tunnel"
+		}
+		return "ipip"
+	})
+}
+
+// OverlaySupported returns nil if the kernel can do an overlay in clusters of the families, and otherwise an error that
+// says what to do.
+func OverlaySupported(o Overlay, s Stack) error {
+	_, _, err := chooseOverlay(o, s)
+	return err
 }
 
 // known holds the conclusive results of missing, by overlay and stack.

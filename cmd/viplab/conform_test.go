@@ -221,9 +221,21 @@ func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
 	if !needsVM(t, "overlay ipip") {
 		t.Skip("this kernel has ipip")
 	}
-	code, stdout, _ := outcome(t, "conform", "--overlay", "ipip", "--focus", "^nodeport-every-node$", "--out", t.TempDir())
-	if code != 2 || !strings.Contains(stdout, "overlay ipip: this kernel cannot do it") {
-		t.Errorf("exit code %d:\n%s", code, stdout)
+	folder := t.TempDir()
+	code, stdout, _ := outcome(t, "conform", "--proxier", "nftables,none", "--overlay", "ipip", "--focus", "^nodeport-",
+		"--out", folder)
+	const want = "overlay ipip: this kernel cannot do it: choose another one (auto, vxlan, direct), or load what it needs"
+	if code != 2 || strings.Count(stdout, want) != 1 || strings.Count(stdout, "BROKEN") != 1 {
+		t.Errorf("exit code %d, want 2, and %q once:\n%s", code, want, stdout)
+	}
+	r, err := report.Read(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range r.Proxiers {
+		if broken := 1 - i; p.Broken != broken || p.Passed+p.Failed != 0 || p.NotRun < 10 {
+			t.Errorf("%s: %+v, want %d broken, and the others not run", p.Name, p, broken)
+		}
 	}
 }
 

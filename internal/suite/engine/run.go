@@ -75,10 +75,12 @@ func forget(cells []*Cell) error {
 	return nil
 }
 
-// Do runs the cells and removes the clusters. Call it once. Skipped cells end first.
+// Do runs the cells and removes the clusters. Call it once. Skipped cells end first, and all of them if the kernel
+// cannot do the overlay.
 func (r *Run) Do(ctx context.Context) {
 	defer close(r.over)
 	r.skipAll()
+	r.tryOverlay(ctx)
 	for _, p := range r.options.Proxiers {
 		r.runProxier(ctx, p)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -67,9 +68,33 @@ func (r *Run) try(ctx context.Context, t *trial, env *environment, err error, fi
 // giveUp ends the cells of a program that does not work.
 func (r *Run) giveUp(t *trial, cells []*Cell) {
 	for _, c := range cells {
-		if !c.ended() {
-			r.end(c, spec.Result{Verdict: spec.Skip, Cause: spec.NotRun,
-				Reason: fmt.Sprintf("%s does not work here, as %s shows", c.Proxier.Name(), t.failed)})
+		r.leave(c, fmt.Sprintf("%s does not work here, as %s shows", c.Proxier.Name(), t.failed))
+	}
+}
+
+// leave ends a cell as not run, unless it has ended.
+func (r *Run) leave(c *Cell, why string) {
+	if !c.ended() {
+		r.end(c, spec.Result{Verdict: spec.Skip, Cause: spec.NotRun, Reason: why})
+	}
+}
+
+// tryOverlay looks whether the kernel can do the overlay. If it cannot, no cluster can be built: the first cell is
+// broken and says why, and the others are not run.
+func (r *Run) tryOverlay(ctx context.Context) {
+	err := lab.OverlaySupported(r.options.Overlay, r.options.Stack)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	first := ""
+	for _, c := range r.cells {
+		switch {
+		case c.ended():
+		case first == "":
+			first = c.Scenario.ID
+			r.end(c, verdictOf(spec.HarnessErrorf("no cluster can be built: %w", err)))
+		default:
+			r.leave(c, fmt.Sprintf("no cluster can be built here, as %s shows", first))
 		}
 	}
 }
