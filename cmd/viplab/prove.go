@@ -109,7 +109,8 @@ func (f *proveFlags) listFaults(w io.Writer, o prove.Options, programs []spec.Pr
 			return slices.ContainsFunc(runs, func(s spec.Scenario) bool { return s.ID == id })
 		}
 		chosen = slices.DeleteFunc(chosen, func(x faults.Fault) bool {
-			return !slices.ContainsFunc(o.Proxiers, x.For) || !slices.ContainsFunc(x.Scenarios, noticed)
+			isFor := func(proxier string) bool { return o.For(x, proxier) }
+			return !slices.ContainsFunc(o.Proxiers, isFor) || !slices.ContainsFunc(x.Scenarios, noticed)
 		})
 	}
 	return listFaults(w, chosen)
@@ -150,6 +151,9 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 		return o, nil, err
 	}
 	o.Proxiers = each(programs, spec.Proxier.Name)
+	if f.proxiers.given("exec") {
+		o.Outside = f.proxiers.name
+	}
 	_, _, err = o.Select()
 	return o, programs, err
 }

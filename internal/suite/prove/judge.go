@@ -13,8 +13,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// judge returns the verdict of a trial, given the scenarios that had to notice the fault.
-func (t *Trial) judge(o Outcome, named []string, err error) {
+// judge returns the verdict of a trial, given the scenarios that had to notice the fault. idle is the verdict if the
+// fault has changed nothing.
+func (t *Trial) judge(o Outcome, named []string, idle Verdict, err error) {
 	var broken []string
 	for _, r := range o.Results {
 		switch isNamed := slices.Contains(named, r.Scenario); {
@@ -37,7 +38,10 @@ func (t *Trial) judge(o Outcome, named []string, err error) {
 	case len(broken) > 0:
 		t.Verdict, t.Reason = Broken, strings.Join(broken, "; ")
 	case o.Touched == 0:
-		t.Verdict, t.Reason, t.Missed, t.Caught = Survived, "it has changed nothing", named, nil
+		t.Verdict, t.Reason, t.Caught = idle, "it has changed nothing", nil
+		if t.Missed = named; idle == Foreign {
+			t.Missed = nil
+		}
 	case len(t.Missed) > 0:
 		t.Verdict = Survived
 	case len(t.Caught) < len(named):

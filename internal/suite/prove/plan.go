@@ -46,6 +46,8 @@ type Options struct {
 	Immune    map[string]string // why no fault can make a scenario fail, by its id
 	Scenarios []spec.Scenario
 	Proxiers  []string
+	// Outside is the one of the proxiers that is a command of --exec. It is empty if there is none.
+	Outside string
 	// Stack is that of the clusters. The zero value is IPv4 alone.
 	Stack lab.Stack
 	// Focus limits the scenarios, and the faults to those that name one of them. Only limits the faults, and the
@@ -238,7 +240,7 @@ func (p *Proof) try(ctx context.Context, f faults.Fault, t *Trial) {
 		return
 	}
 	outcome, err := p.run(ctx, t, job)
-	t.judge(outcome, named, err)
+	t.judge(outcome, named, p.options.idle(t.Proxier), err)
 	t.interrupt(ctx)
 }
 
@@ -250,10 +252,27 @@ func (t *Trial) interrupt(ctx context.Context) {
 	}
 }
 
+// For reports whether a fault is about a proxier.
+func (o Options) For(f faults.Fault, proxier string) bool {
+	if proxier == o.Outside {
+		return f.ForOutside(proxier)
+	}
+	return f.For(proxier)
+}
+
+// idle is the verdict on a fault that has changed nothing in a proxier. Nobody has said of a command of --exec that the
+// fault changes something there.
+func (o Options) idle(proxier string) Verdict {
+	if proxier == o.Outside {
+		return Foreign
+	}
+	return Survived
+}
+
 // foreign returns why a fault does not apply to a proxier, or nothing if it does.
 func (o Options) foreign(f faults.Fault, proxier string) string {
 	switch {
-	case !f.For(proxier):
+	case !o.For(f, proxier):
 		return "it is about another mechanism, or a deviation of the proxier undoes it"
 	case f.BothFamilies && o.Stack != lab.Dual:
 		return "the cluster has one IP family"

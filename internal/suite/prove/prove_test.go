@@ -279,3 +279,44 @@ func TestAnInterruptedProofKeepsItsVerdicts(t *testing.T) {
 		})
 	}
 }
+
+// A command of --exec with the name of a built-in proxier is not that proxier. A fault that changes nothing in a command
+// does not apply to it; in other proxiers it survives.
+func TestFaultsThatDoNotApplyToACommand(t *testing.T) {
+	hook := faults.Fault{Name: "hook", Proxiers: []string{"nftables", "kube-proxy-nftables"}, Scenarios: []string{"s-one"}}
+	seen := faults.Fault{Name: "seen", Scenarios: []string{"s-one"}}
+	caught := verdicts{"hook": {"s-one": fail}, "seen": {"s-one": fail}}
+	for name, c := range map[string]struct {
+		proxier, outside string
+		untouched        bool
+		want             []Verdict // of hook and seen
+	}{
+		"built in":                      {"nftables", "", false, []Verdict{Caught, Caught}},
+		"built in, untouched":           {"nftables", "", true, []Verdict{Survived, Survived}},
+		"a command":                     {"mine", "mine", false, []Verdict{Foreign, Caught}},
+		"a command, untouched":          {"mine", "mine", true, []Verdict{Foreign, Foreign}},
+		"a command of that name":        {"nftables", "nftables", false, []Verdict{Foreign, Caught}},
+		"a kube-proxy":                  {"kube-proxy-nftables", "kube-proxy-nftables", false, []Verdict{Caught, Caught}},
+		"built in, beside some command": {"nftables", "mine", false, []Verdict{Caught, Caught}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			o := Options{Faults: []faults.Fault{hook, seen}, Scenarios: scenariosNamed("s-one"), Proxiers: []string{c.proxier},
+				Outside: c.outside, Run: world{verdicts: caught, untouched: c.untouched}.run}
+			p, err := Do(t.Context(), o)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect([]Verdict{p.Trials[0].Verdict, p.Trials[1].Verdict}).To(Equal(c.want))
+			for _, trial := range p.Trials {
+				if trial.Verdict == Foreign {
+					g.Expect(slices.Concat(trial.Missed, trial.Caught)).To(BeEmpty())
+				}
+			}
+			search := func(context.Context, string, string, int) (Found, error) {
+				return map[bool]Found{false: {Case: "random-1-1", Cases: 8, Touched: 1}, true: {Cases: 8}}[c.untouched], nil
+			}
+			all, err := DoSearch(t.Context(), o, search, func(Search) {})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect([]Verdict{all.Searches[0].Verdict, all.Searches[1].Verdict}).To(Equal(c.want))
+		})
+	}
+}

@@ -73,7 +73,7 @@ func DoSearch(ctx context.Context, o Options, search Searcher, listen func(Searc
 			all.Searches = append(all.Searches, s)
 		}
 	}
-	o.searchAll(all.Searches, func(s *Search) { s.run(ctx, search, 0) }, listen)
+	o.searchAll(all.Searches, func(s *Search) { s.run(ctx, search, o.idle(s.Proxier)) }, listen)
 	for _, proxier := range o.Proxiers {
 		all.Controls = append(all.Controls, Search{Proxier: proxier})
 	}
@@ -101,16 +101,16 @@ func (o Options) searchAll(all []Search, do func(*Search), listen func(Search)) 
 	_ = jobs.Wait() // no job returns an error
 }
 
-// run searches for the fault, and judges what was found.
-func (s *Search) run(ctx context.Context, search Searcher, cases int) {
+// run searches for the fault, and judges what was found. idle is the verdict if the fault has changed nothing.
+func (s *Search) run(ctx context.Context, search Searcher, idle Verdict) {
 	defer s.interrupt(ctx)
 	var err error
-	s.Found, err = search(ctx, s.Fault, s.Proxier, cases)
+	s.Found, err = search(ctx, s.Fault, s.Proxier, 0)
 	switch {
 	case err != nil:
 		s.Verdict, s.Reason = Broken, firstLine(err.Error())
 	case s.Touched == 0:
-		s.Verdict, s.Reason = Survived, "it has changed nothing"
+		s.Verdict, s.Reason = idle, "it has changed nothing"
 	case s.Case == "":
 		s.Verdict = Survived
 	default:

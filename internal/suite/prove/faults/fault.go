@@ -131,6 +131,12 @@ func (f Fault) For(proxier string) bool {
 	return (len(f.Proxiers) == 0 || slices.Contains(f.Proxiers, proxier)) && !slices.Contains(f.Except, proxier)
 }
 
+// ForOutside reports whether the fault applies to a command of "viplab prove --exec". One that has the name of a
+// built-in proxier is not that proxier: it has other code, and writes other rules.
+func (f Fault) ForOutside(program string) bool {
+	return f.For(program) && (len(f.Proxiers) == 0 || !slices.Contains(builtIn, program))
+}
+
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // Validate returns an error if the fault is not well-formed.
