@@ -47,8 +47,8 @@ func (d *delivery) rule() *netlink.Rule {
 
 // String returns the rule and the route as ip(8) takes them.
 func (d *delivery) String() string {
-	return fmt.Sprintf("ip rule add priority %d fwmark %#x/%#[2]x lookup %d; ip route add local default dev lo table %[3]d",
-		deliveryPriority, d.mark, deliveryTable)
+	return fmt.Sprintf("ip rule add priority %d fwmark %#x/%#[2]x lookup %d; "+
+		"ip route add local default dev lo table %[3]d", deliveryPriority, d.mark, deliveryTable)
 }
 
 // everywhere returns the range of all addresses of the family.
