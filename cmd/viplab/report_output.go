@@ -49,17 +49,17 @@ func (f *conformFlags) remark(ctx context.Context, r report.Report) (text string
 	return text
 }
 
-// interrupted says how far an interrupted run has come, and what becomes of the others.
+// interrupted returns the line of an interrupted run: how many were judged, and how the others count.
 func interrupted(judged, all int, what, others string) string {
 	return fmt.Sprintf("interrupted: %d of %d %s were judged; the others %s\n", judged, all, what, others)
 }
 
-// noneFailed says how far generated cases have come that were interrupted before one failed.
+// noneFailed returns the line of generated cases that were interrupted before one failed.
 func noneFailed(judged, all int) string {
 	return fmt.Sprintf("interrupted: %d of %d cases were judged, and none of them failed", judged, all)
 }
 
-// leftOut is interrupted where what an interrupted run has not judged is left out. It is empty if nothing is.
+// leftOut returns the line of an interrupted run that leaves out what it has not judged, or "" if it has judged all.
 func leftOut(judged, all int, what string) string {
 	if judged == all {
 		return ""
