@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -39,12 +40,30 @@ func outcomeOf[T any](ctx context.Context, args ...string) (out T, err error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
+		awaitInterrupt(ctx, cmd.ProcessState)
 		return out, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
 		return out, fmt.Errorf("%s: read its output: %w", strings.Join(cmd.Args, " "), err)
 	}
 	return out, nil
+}
+
+// awaitInterrupt waits for the context to end if an interrupt has ended a program: one that reaches the whole process
+// group ends a program that is not yet in a group of its own, maybe before this process knows of it. It waits for a
+// second at most, as the interrupt may have been for the program alone.
+func awaitInterrupt(ctx context.Context, ended *os.ProcessState) {
+	if ended == nil {
+		return
+	}
+	status, ok := ended.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != unix.SIGINT && status.Signal() != unix.SIGTERM {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
 }
 
 func newTrial() *cobra.Command {
