@@ -24,6 +24,8 @@ type mode struct {
 	// at forward or input (ip_vs_ops4 in the kernel's net/netfilter/ipvs/ip_vs_core.c). Connection tracking learns the
 	// new addresses, but not that they are translated (ip_vs_update_conntrack in ip_vs_nfct.c).
 	virtual bool
+	// delivers is the mark of packets to the addresses of load balancers until IPVS has translated them.
+	delivers uint32
 	// rewrites means that a process of its own writes the rules anew when it likes: it batches what it has learned, and
 	// some of that concerns canaries or no Service.
 	rewrites bool
@@ -36,7 +38,7 @@ var modes = []mode{
 	{name: "kube-proxy-iptables", backend: "iptables-nft", mark: 0x4000, rewrites: true},
 	{name: "kube-proxy-nftables", backend: "nftables", mark: 0x4000, atOnce: true, hairpins: true, rewrites: true},
 	{name: "program", backend: "nftables", mark: 0x77, rewrites: true},
-	{name: "ipvs", backend: "iptables-nft", mark: 0x4000, virtual: true},
+	{name: "ipvs", backend: "iptables-nft", mark: 0x4000, virtual: true, delivers: 0x2000},
 	{name: "iptables-legacy", backend: "iptables-legacy", mark: 0x4000},
 }
 

@@ -60,8 +60,11 @@ func (w *wanted) pass(node string) {
 		w.t.Fatalf("%s does not track %s > %s", node, w.now.Src, w.now.Dst)
 	}
 	w.change(node, begin, func(now *trace.Tuple) { now.State = "NEW" })
+	if strings.HasPrefix(k.to, "lb/") && (node == k.at || node == k.end) {
+		w.change(node, begin, func(now *trace.Tuple) { now.Mark |= w.mode.delivers })
+	}
 	if w.mode.virtual && k.marked {
-		w.change(node, begin, func(now *trace.Tuple) { now.Mark = w.mode.mark })
+		w.change(node, begin, func(now *trace.Tuple) { now.Mark |= w.mode.mark })
 	}
 	if node == k.at {
 		w.translate(node, begin, flow)
@@ -84,7 +87,7 @@ func (w *wanted) translate(node, hook string, flow *observe.Flow) {
 	if flow != nil && flow.Reply.Src != to {
 		w.t.Errorf("connection tracking of %s: %s, want the server %s", node, flow, to)
 	}
-	mark := func(now *trace.Tuple) { now.Mark = w.kind.marks(w.mode) }
+	mark := func(now *trace.Tuple) { now.Mark = now.Mark&w.mode.delivers | w.kind.marks(w.mode) }
 	late := w.mode.virtual && w.kind.hairpins() // IPVS has chosen the pod itself, which its rules see at postrouting
 	if w.kind.masquerade && !late {
 		w.change(node, hook, mark)
@@ -97,6 +100,7 @@ func (w *wanted) translate(node, hook string, flow *observe.Flow) {
 		hook = "input"
 	}
 	w.change(node, hook, func(now *trace.Tuple) { now.Dst = to })
+	w.change(node, "output", func(now *trace.Tuple) { now.Mark &^= w.mode.delivers })
 	if late {
 		w.change(node, "postrouting", mark)
 	}
