@@ -39,8 +39,9 @@ func Holdings(t testing.TB, n *lab.Node) []string {
 	return all
 }
 
-// idle matches lines of iptables-save without meaning: comments, tables, and built-in chains that accept.
-var idle = regexp.MustCompile(`^(#|\*|COMMIT|:.* ACCEPT \[)`)
+// idle matches lines without meaning. Those of iptables-save are comments, tables, and built-in chains that accept. The
+// head of /proc/net/ip_vs has the size of the kernel's tables, which Linux 7.3 makes when the first server comes.
+var idle = regexp.MustCompile(`^(#|\*|COMMIT|:.* ACCEPT \[|IP Virtual Server version )`)
 
 // show runs a command in the node, and returns nothing if the command or its kernel feature does not exist.
 func show(t testing.TB, n *lab.Node, command string) string {
