@@ -54,8 +54,14 @@ func (t *Trial) judge(o Outcome, named []string, idle Verdict, err error) {
 
 // Judged returns how many trials have a result, and how many there are together with those that were not run.
 func (p *Proof) Judged() (judged, all int) {
-	for _, t := range p.Trials {
-		switch t.Verdict {
+	return judgedOf(p.Trials, func(t Trial) Verdict { return t.Verdict })
+}
+
+// judgedOf counts the items that have a result, and those together with the ones that were not run. It leaves out those
+// that do not apply.
+func judgedOf[T any](items []T, verdict func(T) Verdict) (judged, all int) {
+	for _, item := range items {
+		switch verdict(item) {
 		case Foreign:
 		case NotRun:
 			all++

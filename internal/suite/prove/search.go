@@ -165,16 +165,7 @@ func (all *Searches) counts() map[Verdict]int {
 
 // Judged returns how many searches have a result, and how many there are together with those that were not run.
 func (all *Searches) Judged() (judged, of int) {
-	for _, s := range all.Searches {
-		switch s.Verdict {
-		case Foreign:
-		case NotRun:
-			of++
-		default:
-			judged, of = judged+1, of+1
-		}
-	}
-	return judged, of
+	return judgedOf(all.Searches, func(s Search) Verdict { return s.Verdict })
 }
 
 // ExitCode returns 0 if every fault was found that was searched, 1 if one was not, 2 if something was broken or not
