@@ -60,18 +60,24 @@ func (d *delivery) everywhere() *net.IPNet {
 	return &net.IPNet{IP: make(net.IP, bytes), Mask: make(net.IPMask, bytes)}
 }
 
-// make adds the rule and the route where they are missing.
-func (d *delivery) make() error {
+// route returns the only route of the table.
+func (d *delivery) route() *netlink.Route {
+	return &netlink.Route{
+		Family: nodeaddr.Domain(d.family), Table: deliveryTable, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+		Dst: d.everywhere(),
+	}
+}
+
+// add adds the rule and the route where they are missing.
+func (d *delivery) add() error {
 	h := d.ns.Netlink()
 	lo, err := h.LinkByName("lo")
 	if err != nil {
 		return d.failed("find lo", err)
 	}
-	err = h.RouteReplace(&netlink.Route{
-		Family: nodeaddr.Domain(d.family), Table: deliveryTable, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
-		LinkIndex: lo.Attrs().Index, Dst: d.everywhere(),
-	})
-	if err != nil {
+	route := d.route()
+	route.LinkIndex = lo.Attrs().Index
+	if err := h.RouteReplace(route); err != nil {
 		return d.failed("add a local route", err)
 	}
 	if err := h.RuleAdd(d.rule()); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -82,9 +88,9 @@ func (d *delivery) make() error {
 
 // intact reports whether the node delivers packets with the mark to itself.
 func (d *delivery) intact() (bool, error) {
-	any := d.everywhere().IP
-	any[0], any[len(any)-1] = 0x20, 1 // a global address: 32.0.0.1, or 2000::1
-	routes, err := d.ns.Netlink().RouteGetWithOptions(any, &netlink.RouteGetOptions{Mark: d.mark})
+	somewhere := d.everywhere().IP
+	somewhere[0], somewhere[len(somewhere)-1] = 0x20, 1 // a global address: 32.0.0.1, or 2000::1
+	routes, err := d.ns.Netlink().RouteGetWithOptions(somewhere, &netlink.RouteGetOptions{Mark: d.mark})
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
 		return false, nil
 	}
@@ -100,11 +106,7 @@ func (d *delivery) remove() error {
 	if err := h.RuleDel(d.rule()); err != nil && !errors.Is(err, unix.ENOENT) {
 		return d.failed("remove a routing rule", err)
 	}
-	route := &netlink.Route{
-		Family: nodeaddr.Domain(d.family), Table: deliveryTable, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
-		Dst: d.everywhere(),
-	}
-	if err := h.RouteDel(route); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := h.RouteDel(d.route()); err != nil && !errors.Is(err, unix.ESRCH) {
 		return d.failed("remove a local route", err)
 	}
 	return nil

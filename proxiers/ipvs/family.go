@@ -55,7 +55,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err := f.kernel.load(f.want); err != nil {
 			return err
 		}
-		if err := f.kernel.delivery.make(); err != nil {
+		if err := f.kernel.delivery.add(); err != nil {
 			return err
 		}
 		if err := f.kernel.writeRules(ctx); err != nil {
