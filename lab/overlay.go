@@ -57,7 +57,8 @@ func unsupported(o overlay, s Stack) error {
 	others := slices.DeleteFunc([]string{Auto.String(), IPIP.String(), VXLAN.String(), Direct.String()},
 		func(name string) bool { return name == o.kind().String() })
 	return fmt.Errorf("overlay %s: this kernel cannot do it: choose another one (%s), or load what it needs on the "+
-		"machine (sudo modprobe -a %s): %w", o.kind(), strings.Join(others, ", "), strings.Join(modules(o, s), " "), err)
+		"machine (sudo modprobe -a %s): %w", o.kind(), strings.Join(others, ", "),
+		strings.Join(modules(o, s), " "), err)
 }
 
 // modules returns the kernel modules that an overlay needs.

@@ -224,7 +224,8 @@ func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
 	folder := t.TempDir()
 	code, stdout, _ := outcome(t, "conform", "--proxier", "nftables,none", "--overlay", "ipip", "--focus", "^nodeport-",
 		"--out", folder)
-	const want = "overlay ipip: this kernel cannot do it: choose another one (auto, vxlan, direct), or load what it needs"
+	const want = "overlay ipip: this kernel cannot do it: choose another one (auto, vxlan, direct), or load what it " +
+		"needs"
 	if code != 2 || strings.Count(stdout, want) != 1 || strings.Count(stdout, "BROKEN") != 1 {
 		t.Errorf("exit code %d, want 2, and %q once:\n%s", code, want, stdout)
 	}

@@ -59,11 +59,12 @@ func TestASignalEndsAProofAndKeepsItsVerdicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			folder := t.TempDir()
-			code, stdout := interruptedAfter(t, send, 3, " caught", "prove", "--proxier", "iptables,nftables", "--ip", "4",
-				"--focus", "^clusterip-", "--out", folder)
+			code, stdout := interruptedAfter(t, send, 3, " caught", "prove", "--proxier", "iptables,nftables",
+				"--ip", "4", "--focus", "^clusterip-", "--out", folder)
 			g.Expect(code).To(Equal(2))
 			g.Expect(stdout).To(MatchRegexp(`(?m)^interrupted: \d+ of 3\d faults in proxiers were judged`))
-			g.Expect(stdout).To(MatchRegexp(`: ([3-9]|\d\d) caught, 0 survived, 0 broken, \d+ not applicable, \d+ not run`))
+			g.Expect(stdout).To(MatchRegexp(
+				`: ([3-9]|\d\d) caught, 0 survived, 0 broken, \d+ not applicable, \d+ not run`))
 			g.Expect(stdout).To(ContainSubstring("✓  "))
 			var p prove.Proof
 			data, err := os.ReadFile(filepath.Join(folder, "prove.json"))
@@ -79,9 +80,10 @@ func TestASignalEndsASearchForFaultsAndKeepsItsVerdicts(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	code, stdout := interruptedAfter(t, signals["SIGINT to the group"], 1, " caught", "prove", "--proxier",
-		"iptables,nftables", "--ip", "4", "--random", "200", "--fault", "ports-lost", "--parallel", "1", "--out", folder)
-	for _, want := range []string{" faults were found", "interrupted: ", " searches were judged; the others were not run",
-		"report: " + folder} {
+		"iptables,nftables", "--ip", "4", "--random", "200", "--fault", "ports-lost", "--parallel", "1",
+		"--out", folder)
+	for _, want := range []string{" faults were found", "interrupted: ",
+		" searches were judged; the others were not run", "report: " + folder} {
 		if code != 2 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, want 2; the output must have %q:\n%s", code, want, stdout)
 		}
@@ -111,8 +113,8 @@ func TestASignalEndsARunOfPoliciesAndKeepsItsVerdicts(t *testing.T) {
 func TestASignalWritesNoExpectations(t *testing.T) {
 	t.Parallel()
 	known := filepath.Join(t.TempDir(), "known.yaml")
-	code, stdout := interruptedAfter(t, signals["SIGTERM to the process"], 1, ": 25 of 163 cases", "netpol", "--ip", "4",
-		"--enforcer", "policy-nftables", "--out", t.TempDir(), "--write-expectations", known)
+	code, stdout := interruptedAfter(t, signals["SIGTERM to the process"], 1, ": 25 of 163 cases", "netpol",
+		"--ip", "4", "--enforcer", "policy-nftables", "--out", t.TempDir(), "--write-expectations", known)
 	if _, err := os.Stat(known); code != 2 || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("exit code %d, want 2; %v, want no file\n%s", code, err, stdout)
 	}
@@ -127,7 +129,8 @@ func TestASignalEndsGeneratedPoliciesAndKeepsTheFailure(t *testing.T) {
 		want []string
 	}{
 		"none fails": {": 250 of 9000 cases", []string{"--random", "9000"}, 2,
-			[]string{" generated cases, seed 3: none failed, 0 broken, ", " of 9000 cases were judged; the others were not run"}},
+			[]string{" generated cases, seed 3: none failed, 0 broken, ",
+				" of 9000 cases were judged; the others were not run"}},
 		"one fails": {"and is being made smaller", []string{"--random", "200", "--fault", "endPort-ignored"}, 1,
 			[]string{" fails; the run was interrupted before it was as small as possible", "again: viplab netpol",
 				" generated cases, seed 3: fail, 0 broken, ", " of 200 cases were judged"}},

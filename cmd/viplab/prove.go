@@ -186,7 +186,8 @@ func proveAndReport(ctx context.Context, o prove.Options, folder string, stdout 
 		return err
 	}
 	judged, all := proof.Judged()
-	fmt.Fprintf(stdout, "%sreport: %s\n", leftOut(judged, all, "faults in proxiers"), filepath.Join(folder, "prove.json"))
+	fmt.Fprintf(stdout, "%sreport: %s\n", leftOut(judged, all, "faults in proxiers"),
+		filepath.Join(folder, "prove.json"))
 	return exitWith(proof.ExitCode())
 }
 

@@ -125,8 +125,8 @@ func (f *proxierFlags) proxiers() ([]spec.Proxier, error) {
 	}
 	for _, flag := range []string{"kube-proxy-version", "kube-proxy-binary", "detect-local-mode"} {
 		if f.given(flag) {
-			errs = append(errs, fmt.Errorf("--%s is for kube-proxy, and none of %s is one: add --proxier %siptables, or omit "+
-				"the flag", flag, strings.Join(each(found, spec.Proxier.Name), ", "), kubeProxyPrefix))
+			errs = append(errs, fmt.Errorf("--%s is for kube-proxy, and none of %s is one: add --proxier %siptables, "+
+				"or omit the flag", flag, strings.Join(each(found, spec.Proxier.Name), ", "), kubeProxyPrefix))
 		}
 	}
 	return found, errors.Join(errs...)

@@ -107,7 +107,8 @@ func (p *proxier) Usable(context.Context, ...lab.Family) error {
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if node.Config.MinSyncPeriod != nil && machine.Slow() {
 		return nil, &spec.UnusableError{
-			Missing: "a machine where a sync takes less than the pause between two", Cure: "use one where programs start fast",
+			Missing: "a machine where a sync takes less than the pause between two",
+			Cure:    "use one where programs start fast",
 		}
 	}
 	templates, err := p.templates(node.Config)

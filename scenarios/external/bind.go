@@ -71,6 +71,6 @@ func endsWithout(node string, port uint16) Check {
 		if err != nil {
 			return err
 		}
-		return w.ProxierControl(node).Kill(ctx) // nobody waits for it any more
+		return w.ProxierControl(node).Kill(ctx) // later steps do not wait for a program that was killed
 	}
 }

@@ -117,8 +117,8 @@ func configuredHealthz() spec.Scenario {
 			at, elsewhere := c.Proxy.HealthzAddress, w.Lab().Node("n1").Addr(w.Lab().Stack().Families()[0])
 			for _, path := range []string{"/healthz", "/livez"} {
 				for addr, code := range map[netip.AddrPort]int{
-					at: http.StatusOK, netip.AddrPortFrom(elsewhere, at.Port()): 0, netip.AddrPortFrom(at.Addr(), proxierPort): 0,
-					netip.AddrPortFrom(elsewhere, proxierPort): 0,
+					at: http.StatusOK, netip.AddrPortFrom(elsewhere, at.Port()): 0,
+					netip.AddrPortFrom(at.Addr(), proxierPort): 0, netip.AddrPortFrom(elsewhere, proxierPort): 0,
 				} {
 					if got := spec.Try(AskHealth(ctx, w, "n1", path, addr)); got.Code != code {
 						return fmt.Errorf("%s answers %s to %s; want %s", addr, inWords(got.Code), path, inWords(code))

@@ -41,8 +41,8 @@ func seldom() spec.Scenario {
 				all += t
 			}
 			if all < 2*pause*9/10 {
-				return fmt.Errorf("four changes of one Service are obeyed at 0 s, and %s after one another; the least period is %s",
-					took, pause)
+				return fmt.Errorf("four changes of one Service are obeyed at 0 s, and %s after one another; "+
+					"the least period is %s", took, pause)
 			}
 			w.Note(fmt.Sprintf("one change a period of %s: after %s", pause, took))
 			return nil
@@ -62,8 +62,8 @@ func atOnce(id string, file bool) spec.Scenario {
 			took := spec.Try(obeyed(ctx, w, 9))
 			slices.Sort(took)
 			if took[2] > soon {
-				return fmt.Errorf("without a least period, changes of one Service are obeyed after %s; want three within %s",
-					took, soon)
+				return fmt.Errorf("without a least period, changes of one Service are obeyed after %s; "+
+					"want three within %s", took, soon)
 			}
 			w.Note(fmt.Sprintf("changes are obeyed within %s", took[2]))
 			return nil

@@ -43,7 +43,8 @@ var ipvsFaults = []Fault{
 		}},
 	{Name: "foreign-virtual-servers-removed",
 		Description: "Virtual servers that belong to no Service are removed, whoever has made them.",
-		Proxiers:    virtualServers, Config: func(c *spec.ProxyConfig) { c.IPVSExcludeCIDRs = nil }, Node: removeForeign},
+		Proxiers:    virtualServers,
+		Config:      func(c *spec.ProxyConfig) { c.IPVSExcludeCIDRs = nil }, Node: removeForeign},
 	{Name: "ipvs-refusals-lost", Description: "What should be refused vanishes in silence, by virtual servers.",
 		Proxiers: virtualServers, Node: func(ctx context.Context, node spec.Node, _ *store.Snapshot) error {
 			return node.Host.Run(exec.CommandContext(ctx, "nft", `add table inet silent; delete table inet silent

@@ -31,7 +31,7 @@ var configFaults = []Fault{
 		Proxiers: slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
 		Config:   func(c *spec.ProxyConfig) { c.NodePortAddresses, c.NodePortsOnPrimary = nil, false }},
 	{Name: "family-without-range-unlimited", BothFamilies: true,
-		Description: "NodePorts are on all addresses of a family if an administrator wants them on some of the other one.",
+		Description: "NodePorts are on all addresses of a family of which nodePortAddresses has no range.",
 		// kube-proxy has this fault
 		Proxiers: builtIn, Config: func(c *spec.ProxyConfig) {
 			if len(c.NodePortAddresses) > 0 && len(nodeaddr.OfFamily(c.NodePortAddresses, lab.V4)) == 0 {
@@ -49,10 +49,10 @@ var configFaults = []Fault{
 		Description: "The pause between two changes of rules is the default, whatever an administrator says.",
 		Config:      func(c *spec.ProxyConfig) { c.MinSyncPeriod = nil }},
 	{Name: "taken-ports-tolerated",
-		Description: "A proxier without its ports for metrics and health goes on, although an administrator wants it to end.",
+		Description: "A proxier without its ports for metrics and health goes on, in spite of bindAddressHardFail.",
 		Config:      func(c *spec.ProxyConfig) { c.BindHardFail = false }},
 	{Name: "taken-ports-fatal", Ends: true,
-		Description: "A proxier ends if another process has its port for metrics or health, although nobody wants that.",
+		Description: "A proxier ends if another process has its port for metrics or health, without bindAddressHardFail.",
 		Config:      func(c *spec.ProxyConfig) { c.BindHardFail = true }},
 	{Name: "masquerade-all-ignored",
 		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
