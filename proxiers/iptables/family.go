@@ -144,7 +144,10 @@ func owned(b Backend) xtables.Ownership {
 }
 
 // Release implements kit.Mechanism.
-func (f *family) Release() error { return f.clients.conn.Close() }
+func (f *family) Release() error {
+	f.programs.Close()
+	return f.clients.conn.Close()
+}
 
 // Remarks implements kit.Remarker.
 func (f *family) Remarks() map[string]string { return f.held.purposes() }

@@ -98,6 +98,7 @@ func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir strin
 	if err != nil {
 		return err
 	}
+	defer programs.Close()
 	port, _ := kit.Sample(f)
 	if err := probeSets(ns, f, port); err != nil {
 		return err

@@ -51,6 +51,7 @@ func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kern
 
 func (k *kernel) close() error {
 	k.servers.handle.Close()
+	k.programs.Close()
 	return k.sets.conn.Close()
 }
 

@@ -59,6 +59,7 @@ func (f *family) watch() error {
 
 // Release implements policy.Mechanism. It returns when the watch has ended.
 func (f *family) Release() {
+	defer f.programs.Close()
 	f.mu.Lock()
 	stop := f.stop
 	f.stop = nil

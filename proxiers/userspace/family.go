@@ -248,5 +248,6 @@ func (f *family) Release() error {
 		f.portals.claims.release(c)
 	}
 	f.reset()
+	f.programs.Close()
 	return errors.Join(f.tracking.Close(), f.portals.sockets.flows.Close())
 }

@@ -77,6 +77,7 @@ func probe(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
 	if err != nil {
 		return err
 	}
+	defer programs.Close()
 	err = programs.Restore(ctx, sample(f).Transactions(xtables.NFTables)...)
 	return xtables.Unusable(ctx, err, fmt.Sprintf("portal rules for IP%s", f))
 }

@@ -32,13 +32,15 @@ const (
 	Legacy   Backend = "legacy"
 )
 
-// Programs are the save and restore programs of a back end and family, for one namespace.
+// Programs are the save and restore programs of a back end and family, for one namespace. The restore program keeps
+// running between calls, until Close. Restore and Close are not to be called concurrently.
 type Programs struct {
 	ns            *netns.NS
 	backend       Backend
 	family        lab.Family
 	save, restore string
 	lock          string
+	restorer      *restorer // nil if none runs
 }
 
 // Find looks the programs up. A missing one is a *spec.UnusableError. dir is a directory of the namespace for the lock
@@ -100,7 +102,14 @@ func (p *Programs) SaveText(ctx context.Context, tables ...TableName) (all []byt
 
 // read runs the save program.
 func (p *Programs) read(ctx context.Context, args ...string) ([]byte, error) {
-	return iptablessave.Read(ctx, func() ([]byte, error) { return p.run(ctx, nil, p.save, args...) })
+	return iptablessave.Read(ctx, func() ([]byte, error) {
+		cmd := p.command(ctx, p.save, args...)
+		text, err := program.Output(cmd, p.ns.Run)
+		if err != nil {
+			return nil, p.failure(cmd, err)
+		}
+		return []byte(text), nil
+	})
 }
 
 // Restore carries out transactions. After an error it is unknown which of them succeeded.
@@ -109,34 +118,55 @@ func (p *Programs) Restore(ctx context.Context, all ...*Transaction) error {
 	if len(script) == 0 {
 		return nil
 	}
-	_, err := p.run(ctx, script, p.restore, "--noflush", "--counters", "-w", "5")
-	if err != nil {
-		return fmt.Errorf("%w%s", err, culprit(err, script))
+	if p.restorer == nil {
+		cmd := p.command(context.WithoutCancel(ctx), p.restore, "--noflush", "--counters", "--verbose", "-w", "5")
+		r, err := startRestorer(cmd, p.ns.Start)
+		if err != nil {
+			return p.failure(cmd, err)
+		}
+		p.restorer = r
 	}
-	return nil
+	r, before := p.restorer, p.restorer.lines
+	err := r.carryOut(ctx, script)
+	if err != nil {
+		err = fmt.Errorf("%w%s", p.failure(r.cmd, err), culprit(err, script, before))
+	}
+	if err != nil || r.worn() {
+		p.Close()
+	}
+	return err
 }
 
-// run runs a program in the namespace and returns its output.
-func (p *Programs) run(ctx context.Context, input []byte, path string, args ...string) ([]byte, error) {
+// Close ends the restore program, if it runs. The next Restore starts another one.
+func (p *Programs) Close() {
+	if p.restorer != nil {
+		p.restorer.close()
+		p.restorer = nil
+	}
+}
+
+// command returns a command for a program of the namespace.
+func (p *Programs) command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+p.lock)
-	cmd.Stdin = bytes.NewReader(input)
-	text, err := program.Output(cmd, p.ns.Run)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %s %s: %w", p.ns.Name(), filepath.Base(path), strings.Join(args, " "), err)
-	}
-	return []byte(text), nil
+	return cmd
+}
+
+func (p *Programs) failure(cmd *exec.Cmd, err error) error {
+	return fmt.Errorf("%s: %s %s: %w", p.ns.Name(), filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err)
 }
 
 var lineNumber = regexp.MustCompile(`line[ :]+(\d+)`)
 
-// culprit quotes the line of the script that the program complains about.
-func culprit(err error, script []byte) string {
+// culprit quotes the line of the script that the program complains about. before is the number of lines that the
+// program has read before the script.
+func culprit(err error, script []byte, before int) string {
 	match := lineNumber.FindStringSubmatch(err.Error())
 	if match == nil {
 		return ""
 	}
 	n, _ := strconv.Atoi(match[1])
+	n -= before
 	lines := bytes.Split(script, []byte("\n"))
 	if n < 1 || n > len(lines) {
 		return ""

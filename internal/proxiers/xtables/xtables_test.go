@@ -72,6 +72,7 @@ func TestSetGone(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
+	defer real.Close()
 	tx := &Transaction{Table: Filter}
 	tx.Write("MINE", nil) // without a table, Save starts no program
 	if err := real.Restore(t.Context(), tx); err != nil {
@@ -82,9 +83,12 @@ func TestSetGone(t *testing.T) {
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		fake := *real
+		fake, err := Find(ns, NFTables, lab.V4, filepath.Join(dir, "lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		fake.save = path
-		return &fake
+		return fake
 	}
 	disturbed := program("disturbed", `echo x >> `+dir+`/runs
 if [ $(wc -l < `+dir+`/runs) -lt 3 ]; then echo "save: Set with index 13 in kernel doesn't exist." >&2; exit 2; fi
@@ -104,55 +108,42 @@ printf '*filter\n:MINE - [0:0]\nCOMMIT\n'
 }
 
 func TestRestoreAndSave(t *testing.T) {
-	for _, b := range []Backend{NFTables, Legacy} {
-		for _, f := range []lab.Family{lab.V4, lab.V6} {
-			t.Run(string(b)+" "+f.String(), func(t *testing.T) {
-				ns, err := netns.New("n1")
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer ns.Close()
-				p, err := Find(ns, b, f, t.TempDir())
-				if err != nil {
-					t.Skip(err)
-				}
-				canceled, cancel := context.WithCancel(t.Context())
-				cancel()
-				if saved, err := p.Save(canceled); len(saved) > 0 || err != nil {
-					t.Errorf("no table: got %v (%v), want nothing, and no program started", saved, err)
-				}
-				tx := &Transaction{Table: Filter}
-				tx.Write("MINE", []Rule{NewRule(Comment("one two"), Accept)})
-				tx.Insert("INPUT", NewRule(Jump("MINE")))
-				if err := p.Restore(t.Context(), tx); err != nil {
-					t.Fatal(err)
-				}
-				saved, err := p.Save(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := saved.Of(Filter).Chains["MINE"]; !slices.Equal(got, []Rule{`-m comment --comment "one two" -j ACCEPT`}) {
-					t.Errorf("MINE: got %q", got)
-				}
-				if got := saved.Of(Filter).Jumps("INPUT", "MINE"); len(got) != 1 {
-					t.Errorf("jumps from INPUT: got %q", got)
-				}
-
-				bad := &Transaction{Table: Filter}
-				bad.Write("MINE", nil)
-				bad.Insert("INPUT", "--bogus")
-				err = p.Restore(t.Context(), bad)
-				if err == nil || !strings.Contains(err.Error(), "(line 3: -I INPUT --bogus)") {
-					t.Errorf("a rule that makes no sense: got error %v, want one that quotes the line", err)
-				}
-				saved, err = p.Save(t.Context())
-				if err != nil || len(saved.Of(Filter).Chains["MINE"]) != 1 {
-					t.Errorf("after a transaction that failed: got %q (%v), want nothing changed", saved.Of(Filter).Chains["MINE"],
-						err)
-				}
-			})
+	programsOf(t, func(t *testing.T, _ *netns.NS, p *Programs) {
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if saved, err := p.Save(canceled); len(saved) > 0 || err != nil {
+			t.Errorf("no table: got %v (%v), want nothing, and no program started", saved, err)
 		}
-	}
+		tx := &Transaction{Table: Filter}
+		tx.Write("MINE", []Rule{NewRule(Comment("one two"), Accept)})
+		tx.Insert("INPUT", NewRule(Jump("MINE")))
+		if err := p.Restore(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+		saved, err := p.Save(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := saved.Of(Filter).Chains["MINE"]; !slices.Equal(got, []Rule{`-m comment --comment "one two" -j ACCEPT`}) {
+			t.Errorf("MINE: got %q", got)
+		}
+		if got := saved.Of(Filter).Jumps("INPUT", "MINE"); len(got) != 1 {
+			t.Errorf("jumps from INPUT: got %q", got)
+		}
+
+		bad := &Transaction{Table: Filter}
+		bad.Write("MINE", nil)
+		bad.Insert("INPUT", "--bogus")
+		err = p.Restore(t.Context(), bad)
+		if err == nil || !strings.Contains(err.Error(), "(line 3: -I INPUT --bogus)") {
+			t.Errorf("a rule that makes no sense: got error %v, want one that quotes the line", err)
+		}
+		saved, err = p.Save(t.Context())
+		if err != nil || len(saved.Of(Filter).Chains["MINE"]) != 1 {
+			t.Errorf("after a transaction that failed: got %q (%v), want nothing changed", saved.Of(Filter).Chains["MINE"],
+				err)
+		}
+	})
 }
 
 func TestMissingProgram(t *testing.T) {

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -214,6 +215,33 @@ func TestAProgramGetsAnotherInput(t *testing.T) {
 		}
 	}
 
+	// A proxier may keep a program running, and wait for its answers.
+	running := exec.CommandContext(t.Context(), "iptables-nft-restore")
+	input, err := running.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := running.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := running.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(output)
+	lines.Scan() // the program's name
+	for i := range 2 {
+		if _, err := io.WriteString(input, rules); err != nil {
+			t.Fatal(err)
+		}
+		if lines.Scan(); lines.Text() != "-A KUBE-FORWARD -j ACCEPT" || seeding.Touched() != 3+i {
+			t.Errorf("a program that stays gets %q, and touched is %d, not %d", lines.Text(), seeding.Touched(), 3+i)
+		}
+	}
+	if err := errors.Join(input.Close(), running.Wait()); err != nil {
+		t.Error(err)
+	}
+
 	// A program in a container sees only the folder's own name.
 	_, folder, _ := strings.Cut(os.Getenv(folderVariable), ":")
 	unseen := "/proc/0/fd/0:" + folder
@@ -221,7 +249,7 @@ func TestAProgramGetsAnotherInput(t *testing.T) {
 	cmd.Env = append(os.Environ(), folderVariable+"="+unseen, "PATH="+unseen+":"+tools+":"+os.Getenv("PATH"))
 	cmd.Stdin = strings.NewReader(rules)
 	got, err := cmd.CombinedOutput()
-	if err != nil || strings.Contains(string(got), "MASQUERADE") || seeding.Touched() != 3 {
-		t.Errorf("in a container: touched %d, not 3; %q, %v", seeding.Touched(), got, err)
+	if err != nil || strings.Contains(string(got), "MASQUERADE") || seeding.Touched() != 5 {
+		t.Errorf("in a container: touched %d, not 5; %q, %v", seeding.Touched(), got, err)
 	}
 }

@@ -3,12 +3,14 @@
 package faults
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -19,7 +21,7 @@ import (
 )
 
 // Proxiers run shims instead of tools, because the first folder of PATH holds this executable under the names of the
-// tools. A shim changes its standard input and executes the tool of the same name that comes next in PATH.
+// tools. A shim runs the tool of the same name that comes next in PATH, with a changed standard input.
 
 // The environment variables of a shim: the name of the fault, and the folders of PATH where it may find the shims.
 const (
@@ -112,12 +114,14 @@ func execTool(tool Tool, fault string) error {
 	if err != nil {
 		return err
 	}
-	if reads(tool, os.Args[1:]) {
-		if err := replaceInput(f.Text, tool); err != nil {
-			return err
-		}
+	if !reads(tool, os.Args[1:]) {
+		return unix.Exec(program, os.Args, os.Environ())
 	}
-	return unix.Exec(program, os.Args, os.Environ())
+	code, err := runWithChangedInput(program, f.Text, tool)
+	if err == nil {
+		os.Exit(code)
+	}
+	return err
 }
 
 // reads reports whether a tool with these arguments reads rules from its standard input.
@@ -135,33 +139,67 @@ func reads(tool Tool, args []string) bool {
 	}
 }
 
-// replaceInput replaces the standard input by its rewritten form, and records a change.
-func replaceInput(rewrites []Rewrite, tool Tool) error {
-	input, err := io.ReadAll(os.Stdin)
+// runWithChangedInput runs the tool with the arguments of this process, and returns its exit code. The tool gets the
+// input of this process, rewritten, as it comes: a proxier may keep a tool running and wait for its answers.
+func runWithChangedInput(path string, rewrites []Rewrite, tool Tool) (code int, err error) {
+	runtime.LockOSThread() // the tool ends with the thread that starts it (PR_SET_PDEATHSIG(2const))
+	cmd := osexec.Command(path)
+	cmd.Args, cmd.Stdout, cmd.Stderr = os.Args, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	input, err := cmd.StdinPipe()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	output, changed, err := rewrite(rewrites, tool, input)
-	if err != nil {
-		return err
+	if err := cmd.Start(); err != nil {
+		return 0, err
 	}
-	if changed > 0 {
-		if err := recordTouch(); err != nil {
+	failed := make(chan error, 1)
+	go func() {
+		if err := changeInput(input, os.Stdin, rewrites, tool); err != nil {
+			failed <- err
+			_ = cmd.Process.Kill() // fails if the tool has ended
+		}
+		_ = input.Close() // fails if the tool has ended
+	}()
+	err = cmd.Wait()
+	select {
+	case err := <-failed:
+		return 0, err
+	default:
+	}
+	if exit := (*osexec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return 0, err
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// changeInput copies the input, rewritten, and records the changes. It holds no complete line back. It returns nil if
+// the tool ends before its input does.
+func changeInput(to io.Writer, from io.Reader, rewrites []Rewrite, tool Tool) error {
+	var rest []byte
+	buffer := make([]byte, 64<<10)
+	for {
+		n, end := from.Read(buffer)
+		if end != nil && end != io.EOF {
+			return end
+		}
+		rest = append(rest, buffer[:n]...)
+		lines := rest
+		if end == nil {
+			lines = rest[:bytes.LastIndexByte(rest, '\n')+1]
+		}
+		output, changed, err := rewrite(rewrites, tool, lines)
+		if changed > 0 {
+			err = errors.Join(err, recordTouch())
+		}
+		if err != nil {
 			return err
 		}
+		if _, err := to.Write(output); err != nil || end == io.EOF {
+			return nil
+		}
+		rest = rest[len(lines):]
 	}
-	fd, err := unix.MemfdCreate("rules", 0)
-	if err != nil {
-		return fmt.Errorf("make a file in memory: %w", err)
-	}
-	file := os.NewFile(uintptr(fd), "rules")
-	if _, err := file.Write(output); err != nil {
-		return err
-	}
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	return unix.Dup3(fd, 0, 0)
 }
 
 // recordTouch appends a byte to the file in the first folder of shims that this process sees.
