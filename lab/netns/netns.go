@@ -18,7 +18,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -235,8 +234,10 @@ type Setting struct {
 
 // write sets sysctls in the namespace that the thread is in.
 func write(settings []Setting) error {
+	opened := folders{}
+	defer opened.close()
 	for _, s := range settings {
-		err := writeSysctl(sysctlPath(s.Key), s.Value)
+		err := opened.write(sysctlPath(s.Key), s.Value)
 		if s.Optional && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)) {
 			continue
 		}
@@ -247,9 +248,22 @@ func write(settings []Setting) error {
 	return nil
 }
 
-// writeSysctl is os.WriteFile without registering the descriptor with the run-time poller.
-func writeSysctl(path, value string) error {
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+// folders are the descriptors of folders such as /proc/sys/net/ipv4. The kernel finds such a folder by a search among
+// those of all namespaces (proc_sys_compare of fs/proc/proc_sysctl.c), so each is opened once.
+type folders map[string]int
+
+// write is os.WriteFile without registering the descriptor with the run-time poller.
+func (f folders) write(path, value string) error {
+	folder, name := splitSysctl(path)
+	in, ok := f[folder]
+	if !ok {
+		var err error
+		if in, err = unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		f[folder] = in
+	}
+	fd, err := unix.Openat(in, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -257,9 +271,24 @@ func writeSysctl(path, value string) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
+func (f folders) close() {
+	for _, fd := range f {
+		_ = unix.Close(fd) // nothing was written to it
+	}
+}
+
+const sysctls = "/proc/sys/"
+
 func sysctlPath(key string) string {
 	if !strings.Contains(key, "/") {
 		key = strings.ReplaceAll(key, ".", "/")
 	}
-	return filepath.Join("/proc/sys", key)
+	return sysctls + key
+}
+
+// splitSysctl splits a path behind the first two folders of /proc/sys, /proc/sys/net/ipv4, or behind those that it has.
+func splitSysctl(path string) (folder, name string) {
+	parts := strings.SplitN(strings.TrimPrefix(path, sysctls), "/", 3)
+	last := len(parts) - 1
+	return sysctls + strings.Join(parts[:last], "/"), parts[last]
 }
