@@ -24,8 +24,12 @@ const most = 10
 // Limit returns the limit, or a longer one if programs start slowly here or share one processor.
 func Limit(limit time.Duration) time.Duration { return stretch(limit, start(), runtime.NumCPU()) }
 
+// slow is how long a program takes to start at least where the machine is emulated. Virtual machines whose kernel
+// handles page faults in software need 4 ms.
+const slow = 10 * time.Millisecond
+
 // Slow reports whether doing things concurrently here only makes each of them slower.
-func Slow() bool { return start() > 2*usual || runtime.NumCPU() == 1 }
+func Slow() bool { return start() > slow || runtime.NumCPU() == 1 }
 
 // stretch makes a limit longer by as much as a start took longer than usual, and where the programs of a lab's three
 // nodes share one processor.
