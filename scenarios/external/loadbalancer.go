@@ -273,6 +273,7 @@ var doors = map[string]spec.Target{
 func rollingUpdate() spec.Scenario {
 	return spec.Scenario{
 		ID:    "lb-rolling-update",
+		Waits: true,
 		Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.TerminatingFallback},
 		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web")),

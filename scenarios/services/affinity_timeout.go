@@ -32,7 +32,7 @@ func remembers(d time.Duration) ServiceOption {
 
 func timeout() spec.Scenario {
 	return spec.Scenario{
-		ID: "affinity-timeout", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+		ID: "affinity-timeout", Waits: true, Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 		Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(remembers(memory))},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			all := &affinityCrowd{w: w, pods: three[:2]}
@@ -94,7 +94,7 @@ const long = 3 * time.Hour
 
 func timeoutShortened() spec.Scenario {
 	return spec.Scenario{
-		ID: "affinity-timeout-shortened", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+		ID: "affinity-timeout-shortened", Waits: true, Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 		Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(remembers(long))},
 		Steps: []spec.Step{{Rows: atWeb(), Check: func(ctx context.Context, w spec.World) error {
 			all := &affinityCrowd{w: w, pods: three[:2]}
@@ -113,7 +113,7 @@ func timeoutShortened() spec.Scenario {
 // that have come later.
 func timeoutLengthened() spec.Scenario {
 	return spec.Scenario{
-		ID: "affinity-timeout-lengthened", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+		ID: "affinity-timeout-lengthened", Waits: true, Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 		Given: []store.Object{
 			udpPod("a1", "n1"), udpPod("a2", "n2"), web(), Service("brief", Selecting("web"), NodePort(), Affinity(),
 				UDPPort(80, 8080)),

@@ -22,14 +22,16 @@ func TestPauseAfter(t *testing.T) {
 	}
 }
 
-// The scenarios of the default cluster with the most steps begin first.
+// The scenarios of the default cluster that wait begin first, and then those with the most steps.
 func TestTheLongestScenariosBegin(t *testing.T) {
 	cell := func(id string, steps int) *Cell {
 		return &Cell{Scenario: spec.Scenario{ID: id, Steps: make([]spec.Step, steps)}}
 	}
-	cells := []*Cell{cell("a", 1), cell("b", 1), cell("longer", 2), cell("longest", 3)}
+	waits := cell("waits", 1)
+	waits.Scenario.Waits = true
+	cells := []*Cell{cell("a", 1), waits, cell("b", 1), cell("longer", 2), cell("longest", 3)}
 	common, _ := grouped(cells)
-	for i, want := range []string{"longest", "longer", "a", "b"} {
+	for i, want := range []string{"waits", "longest", "longer", "a", "b"} {
 		if got := common.cells[i].Scenario.ID; got != want {
 			t.Errorf("scenario %d is %s, want %s", i, got, want)
 		}

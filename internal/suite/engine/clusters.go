@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -51,9 +52,9 @@ func (g *group) needsZones() bool {
 	})
 }
 
-// grouped groups cells by cluster. common are the cells of the default cluster, those with the most steps first, so
-// that no long scenario begins when the others have ended. Of the others, groups that share a cluster come first, then
-// cells that need their own.
+// grouped groups cells by cluster. common are the cells of the default cluster, those that wait or have the most steps
+// first, so that no long scenario begins when the others have ended. Of the others, groups that share a cluster come
+// first, then cells that need their own.
 func grouped(cells []*Cell) (common *group, others []*group) {
 	var alone []*group
 	for _, c := range cells {
@@ -77,10 +78,18 @@ func grouped(cells []*Cell) (common *group, others []*group) {
 	}
 	if common != nil {
 		slices.SortStableFunc(common.cells, func(a, b *Cell) int {
-			return cmp.Compare(len(b.Scenario.Steps), len(a.Scenario.Steps))
+			return cmp.Compare(b.length(), a.length())
 		})
 	}
 	return common, append(others, alone...)
+}
+
+// length orders cells by how long they take: those that wait, then by the number of steps.
+func (c *Cell) length() int {
+	if c.Scenario.Waits {
+		return math.MaxInt
+	}
+	return len(c.Scenario.Steps)
 }
 
 // runProxier runs the cells of one proxier, those in the default cluster and those in other clusters concurrently.
