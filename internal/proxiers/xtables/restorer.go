@@ -71,6 +71,9 @@ func (r *restorer) carryOut(ctx context.Context, script []byte) error {
 	}
 	r.lines += bytes.Count(script, []byte("\n")) + 1
 	r.bytes += len(script)
+	if !stop() {
+		return context.Cause(ctx) // the program is being killed
+	}
 	return <-written
 }
 
