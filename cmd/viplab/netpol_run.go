@@ -227,9 +227,24 @@ func (p *netpolProgress) shrink(ctx context.Context, b *netpol.Bench, c netpol.C
 	p.showSmall(ctx, b, small)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.stdout, "again: %s --enforcer %s --ip %s --pods %s --cases %s\n",
-		invocation("netpol"), p.enforcer.Name(), p.options.Stack, p.options.PodNetwork, path)
+	fmt.Fprintf(p.stdout, "again: %s\n", p.flags.again(p.enforcer.Name(), path))
 	return errCounterexample
+}
+
+// again returns the command that judges the cases of a file on an enforcer in a cluster of the same kind.
+func (f *netpolFlags) again(enforcer, cases string) string {
+	args := []string{"netpol", "--enforcer", enforcer}
+	if f.exec != "" {
+		args = []string{"netpol", "--exec", f.exec, "--name", enforcer, "--patience", f.patience.String()}
+	}
+	if f.proxier != "" {
+		args = append(args, "--proxier", f.proxier)
+	}
+	if f.fault != "" {
+		args = append(args, "--fault", f.fault)
+	}
+	args = append(args, f.cluster.arguments()...)
+	return invocation(append(args, "--cases", cases)...) + f.expect.quoted()
 }
 
 // showSmall judges what is left of a case once more, and shows it. After an interrupt it describes the case.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/internal/suite/prove"
@@ -97,6 +98,24 @@ func TestNetpolRefusesFlagsWithoutEffect(t *testing.T) {
 		"--patience 3s":                       "--name and --patience require --exec",
 	} {
 		refused(t, "netpol --focus ^DIR-01$ "+line, want)
+	}
+}
+
+// The command that repeats a counterexample names everything that the run was about.
+func TestNetpolAgain(t *testing.T) {
+	cluster := clusterFlags{ip: "4", overlay: "direct", pods: "routed"}
+	for want, f := range map[string]netpolFlags{
+		"netpol --enforcer mine --ip 4 --overlay direct --pods routed --cases c.json": {cluster: cluster},
+		"netpol --enforcer mine --proxier nftables --fault endPort-ignored --ip 4 --overlay direct --pods routed " +
+			"--cases c.json": {cluster: cluster, proxier: "nftables", fault: "endPort-ignored"},
+		"netpol --exec './mine --fast' --name mine --patience 3s --ip 4 --overlay direct --pods routed --cases c.json " +
+			"--expect known.yaml": {
+			cluster: cluster, exec: "./mine --fast", patience: 3 * time.Second, expect: expectFlags{file: "known.yaml"},
+		},
+	} {
+		if got := f.again("mine", "c.json"); !strings.HasSuffix(got, " "+want) {
+			t.Errorf("got %s, want one that ends with %s", got, want)
+		}
 	}
 }
 
