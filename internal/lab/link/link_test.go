@@ -191,8 +191,12 @@ func TestRoutesAndNeighbours(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range list {
-			if n.State == unix.NUD_PERMANENT {
-				found++
+			if n.State != unix.NUD_PERMANENT {
+				continue
+			}
+			found++
+			if router := n.Flags&unix.NTF_ROUTER != 0; router != (n.IP.To4() == nil) {
+				t.Errorf("neighbour %s is marked as a router: %t; the kernel needs it for IPv6", n.IP, router)
 			}
 		}
 		return found

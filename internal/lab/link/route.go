@@ -84,7 +84,9 @@ const (
 )
 
 // Neighbour is a permanent neighbour entry. It needs no resolution and does not count against the limit of the
-// neighbour table, which all namespaces of a machine share (net.ipv4.neigh.default.gc_thresh3).
+// neighbour table, which all namespaces of a machine share (net.ipv4.neigh.default.gc_thresh3). It may be a router:
+// every 30 s the kernel forgets the path MTUs of IPv6 behind a gateway whose entry does not say so
+// (rt6_age_examine_exception of net/ipv6/route.c), and such a gateway would refuse the next large datagram once more.
 type Neighbour struct {
 	Addr netip.Addr
 	MAC  MAC
@@ -96,7 +98,11 @@ func (n Neighbour) String() string {
 }
 
 func (n Neighbour) encode(r *request) {
-	r.neighbour(byte(netns.Domain(n.Addr)), 0, n)
+	flags := byte(0)
+	if n.Addr.Is6() {
+		flags = unix.NTF_ROUTER
+	}
+	r.neighbour(byte(netns.Domain(n.Addr)), flags, n)
 }
 
 // Forward is an entry in the forwarding table of a VXLAN device, which sends frames for the MAC to the address.
