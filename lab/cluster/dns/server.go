@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -29,7 +30,7 @@ const plainSize = 512
 // streamSize is how large an answer over TCP may be: its length comes in two bytes.
 const streamSize = 1<<16 - 1
 
-// idle is how long a TCP connection may be silent (RFC 7766 6.2.3: some seconds).
+// idle is how long a TCP connection may be silent (RFC 7766 6.2.3: some seconds), longer on slow machines.
 const idle = 10 * time.Second
 
 // Server answers questions over UDP and TCP.
@@ -128,7 +129,7 @@ func (s *Server) accept(l net.Listener) {
 // serveTCP answers questions that come one after another.
 func (s *Server) serveTCP(c net.Conn) {
 	for {
-		_ = c.SetDeadline(time.Now().Add(idle)) // fails on a closed connection, as the read will
+		_ = c.SetDeadline(time.Now().Add(machine.Limit(idle))) // fails on a closed connection, as the read will
 		question, err := readMessage(c)
 		if err != nil {
 			return
