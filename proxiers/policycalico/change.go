@@ -82,7 +82,6 @@ var owned = xtables.Ownership{
 
 func (f *family) Remove(ctx context.Context) error {
 	f.Release()
-	defer f.programs.Close()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held, f.next = nil, nil

@@ -84,7 +84,11 @@ func (f *family) write(ctx context.Context) error {
 			return err
 		}
 		f.held = next
-		return f.discard(sets, slices.DeleteFunc(old, func(name string) bool { return next.sets[name].Name != "" }))
+		unused := slices.DeleteFunc(old, func(name string) bool { return next.sets[name].Name != "" })
+		if len(unused) > 0 {
+			f.programs.Close() // frees them
+		}
+		return f.discard(sets, unused)
 	})
 }
 

@@ -54,9 +54,7 @@ type Ownership struct {
 }
 
 // Remove removes everything that belongs to the program, in one go if it can. If that fails, it tries each table, so
-// that a table that cannot be cleared keeps no other from being cleared. Then it ends the restore program: when the
-// socket of a program closes, the kernel waits until it has freed the deleted rules (nft_rcv_nl_event), and so nothing
-// uses the IP sets that they matched.
+// that a table that cannot be cleared keeps no other from being cleared. It ends with Close.
 func (o Ownership) Remove(ctx context.Context, p *Programs) error {
 	defer p.Close()
 	saved, err := p.Save(ctx)
