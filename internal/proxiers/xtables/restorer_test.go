@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -130,7 +131,8 @@ func TestALaterScriptFails(t *testing.T) {
 		}
 		bad := chainWith("MINE", "second")
 		bad.Insert("INPUT", "--bogus")
-		if err := p.Restore(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "(line 4: -I INPUT --bogus)") {
+		err := p.Restore(t.Context(), bad)
+		if err == nil || !strings.Contains(err.Error(), "(line 4: -I INPUT --bogus)") {
 			t.Errorf("got %v, want an error that quotes the line", err)
 		}
 		holds(t, p, "MINE", "first")
@@ -138,6 +140,30 @@ func TestALaterScriptFails(t *testing.T) {
 			t.Fatal("after a failure:", err)
 		}
 		holds(t, p, "MINE", "third")
+	})
+}
+
+// Once everything is removed, no deleted rule uses a set any more, so that the set can be destroyed.
+func TestRemovedRulesUseNoSet(t *testing.T) {
+	programsOf(t, func(t *testing.T, ns *netns.NS, p *Programs) {
+		sets, err := ipset.Dial(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sets.Close()
+		set := ipset.Set{Name: "CLIENTS", Type: ipset.IP, Family: p.family}
+		own := Ownership{Backend: p.backend, Tables: []TableName{Filter},
+			Chain: func(_ TableName, name string) bool { return name == "MINE" }}
+		for range 20 {
+			tx := &Transaction{Table: Filter}
+			tx.Write("MINE", []Rule{NewRule("-m set --match-set CLIENTS src", Accept)})
+			if err := errors.Join(sets.Create(set), p.Restore(t.Context(), tx)); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(own.Remove(t.Context(), p), sets.Destroy(set)); err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 }
 
