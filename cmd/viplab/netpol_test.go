@@ -108,8 +108,8 @@ func TestNetpolAgain(t *testing.T) {
 		"netpol --enforcer mine --ip 4 --overlay direct --pods routed --cases c.json": {cluster: cluster},
 		"netpol --enforcer mine --proxier nftables --fault endPort-ignored --ip 4 --overlay direct --pods routed " +
 			"--cases c.json": {cluster: cluster, proxier: "nftables", fault: "endPort-ignored"},
-		"netpol --exec './mine --fast' --name mine --patience 3s --ip 4 --overlay direct --pods routed --cases c.json " +
-			"--expect known.yaml": {
+		"netpol --exec './mine --fast' --name mine --patience 3s --ip 4 --overlay direct --pods routed " +
+			"--cases c.json --expect known.yaml": {
 			cluster: cluster, exec: "./mine --fast", patience: 3 * time.Second, expect: expectFlags{file: "known.yaml"},
 		},
 	} {

@@ -62,8 +62,8 @@ type Scenario struct {
 	// other Service (KEP-3668). No other scenario may choose them, because scenarios share clusters and one may expect a
 	// port to be closed.
 	NodePorts []uint16
-	// Waits marks a scenario that lets seconds pass, as for a timeout. It begins before the others of its cluster, so that
-	// they use the time.
+	// Waits marks a scenario that lets seconds pass, as for a timeout. It begins before the others of its cluster, so
+	// that they use the time.
 	Waits bool
 	// Given holds the objects at the start. Objects without a namespace get the scenario's.
 	Given []store.Object

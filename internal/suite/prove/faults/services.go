@@ -52,8 +52,9 @@ var configFaults = []Fault{
 		Description: "A proxier without its ports for metrics and health goes on, in spite of bindAddressHardFail.",
 		Config:      func(c *spec.ProxyConfig) { c.BindHardFail = false }},
 	{Name: "taken-ports-fatal", Ends: true,
-		Description: "A proxier ends if another process has its port for metrics or health, without bindAddressHardFail.",
-		Config:      func(c *spec.ProxyConfig) { c.BindHardFail = true }},
+		Description: "A proxier ends if another process has its port for metrics or health, without " +
+			"bindAddressHardFail.",
+		Config: func(c *spec.ProxyConfig) { c.BindHardFail = true }},
 	{Name: "masquerade-all-ignored",
 		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
 		// relays always do it
