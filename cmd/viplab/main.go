@@ -27,11 +27,10 @@ func main() {
 		debug.SetGCPercent(400)
 	}
 	// The first signal cancels the context, so that a command can clean up. In a sandbox, the second Ctrl-C ends the
-	// command from outside.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
-	err := newRoot().ExecuteContext(ctx)
-	stop()
-	os.Exit(int(conclude(err)))
+	// command from outside. Signals stay caught until the exit: one that came in between would end the program instead,
+	// and its exit code would be lost.
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	os.Exit(int(conclude(newRoot().ExecuteContext(ctx))))
 }
 
 func newRoot() *cobra.Command {
