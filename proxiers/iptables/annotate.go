@@ -3,10 +3,9 @@
 package iptables
 
 import (
-	"fmt"
 	"maps"
 
-	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 )
 
 // purposes describes the chains that exist once.
@@ -32,24 +31,8 @@ func (l *ledger) purposes() map[string]string {
 	}
 	for _, s := range l.State.Services {
 		for _, p := range s.Ports {
-			describe(about, p)
+			dnat.Describe(about, p)
 		}
 	}
 	return about
-}
-
-func describe(about map[string]string, p *model.Port) {
-	names := namesOf(p.ID)
-	port := fmt.Sprintf("%s (%s %d", p.ID, p.ID.Protocol, p.Number)
-	if p.NodePort != 0 {
-		port += fmt.Sprintf(", NodePort %d", p.NodePort)
-	}
-	port += ")"
-	about[names.cluster] = port + " is served by any endpoint"
-	about[names.local] = port + " is served by endpoints on this node"
-	about[names.external] = port + " from outside of the cluster, and from inside by the same addresses"
-	about[names.firewall] = port + " admits some sources at its load balancer address"
-	for _, ep := range p.Reached() {
-		about[endpointChain(p.ID, ep.Addr)] = fmt.Sprintf("%s goes to %s", port, ep.Addr)
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
@@ -39,16 +40,27 @@ func sticky(endpoints int, timeout time.Duration) *store.Snapshot {
 // clientsAt is the set of an endpoint's clients.
 func clientsAt(endpoint string) ipset.Set {
 	id := model.PortID{Namespace: "test", Name: "svc-00000", Port: "http", Protocol: "TCP"}
-	return ipset.Set{Name: clientSet(id, netip.MustParseAddrPort(endpoint)), Type: ipset.IP, Family: lab.V4}
+	return ipset.Set{Name: dnat.ClientSet(id, netip.MustParseAddrPort(endpoint)), Type: ipset.IP, Family: lab.V4}
 }
 
 var first, second = clientsAt("10.244.0.1:8080"), clientsAt("10.244.0.2:8080")
+
+// dialSets connects to the IP sets of the node until the test ends.
+func dialSets(t *testing.T, in *instance) *ipset.Conn {
+	t.Helper()
+	conn, err := ipset.Dial(in.node.Host.NS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
 
 // addClient adds a client to a set with a remaining timeout.
 func addClient(t *testing.T, in *instance, s ipset.Set, client string, left time.Duration) {
 	t.Helper()
 	e := ipset.Entry{Addr: netip.MustParseAddr(client), Timeout: left}
-	if err := in.families[0].clients.conn.Add(s, e); err != nil {
+	if err := dialSets(t, in).Add(s, e); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,7 +69,7 @@ func addClient(t *testing.T, in *instance, s ipset.Set, client string, left time
 // of two changes of the set's timeout may add one.
 func remembered(t *testing.T, in *instance, s ipset.Set, want map[string]time.Duration) {
 	t.Helper()
-	all, err := in.families[0].clients.conn.Entries(s)
+	all, err := dialSets(t, in).Entries(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,15 +113,6 @@ func TestClientsAreRemembered(t *testing.T) {
 	})
 }
 
-// TestSetNamesFit: the kernel refuses names of more than 31 bytes.
-func TestSetNamesFit(t *testing.T) {
-	for _, endpoint := range []string{"10.244.0.1:8080", "[fd00::1]:8080"} {
-		if name := clientsAt(endpoint).Name + nextSuffix; len(name) > 31 {
-			t.Errorf("%s has %d bytes", name, len(name))
-		}
-	}
-}
-
 // TestSetInUse: a set that foreign rules use is flushed when its endpoint leaves, and destroyed once it is unused.
 func TestSetInUse(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b Backend) {
@@ -130,22 +133,10 @@ func TestSetInUse(t *testing.T) {
 		proxiertest.Apply(t, in, left)
 		remembered(t, in, second, nil)
 		restore((*xtables.Transaction).Remove)
-		for len(in.families[0].clients.held) > 1 {
-			proxiertest.Again(t, in, left)
-		}
 		if got, want := kernelSets(t, in, in.families[0]), []string{"v4 set " + first.Name + " 1m0s"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
-}
-
-// TestTablesOfSets: few endpoints get large hash tables, and the tables of many stay within the limit.
-func TestTablesOfSets(t *testing.T) {
-	for sets, want := range map[int]int{0: 16384, 1: 16384, 256: 16384, 257: 8192, 5000: 512, 1 << 15: 128, 1 << 20: 128} {
-		if got := buckets(sets); got != want {
-			t.Errorf("%d sets: got %d buckets each, want %d", sets, got, want)
-		}
-	}
 }
 
 // TestProbeNamesModule: if the kernel rejects only the rules with sets, the probe names the module that they need.
@@ -176,21 +167,30 @@ done
 // kernelSets lists the sets of clients of a family with their timeouts, once the kernel has freed deleted rules.
 func kernelSets(t proxiertest.Failer, in *instance, f *family) []string {
 	t.Helper()
-	for len(f.clients.held) > len(f.clients.wanted) {
-		if err := f.clients.discard(); err != nil {
+	for {
+		done, err := f.clients.Discard()
+		if err != nil {
 			t.Fatal(err)
 		}
+		if done {
+			break
+		}
 	}
-	sets, err := openClientSets(in.node.Host.NS, f.rules.family)
-	if err == nil {
-		defer sets.conn.Close()
-		err = sets.load()
+	prefix := "KUBE-SEP-"
+	if f.rules.family == lab.V6 {
+		prefix = "KUBE-6-SEP-"
 	}
+	conn, err := ipset.Dial(in.node.Host.NS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sets, err := conn.Timeouts(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []string
-	for name, timeout := range sets.held {
+	for name, timeout := range sets {
 		out = append(out, fmt.Sprintf("%v set %s %v", f.rules.family, name, timeout))
 	}
 	slices.Sort(out)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
@@ -22,7 +23,7 @@ type family struct {
 	programs *xtables.Programs
 	rules    nodeRules
 	renderer renderer
-	clients  *clientSets
+	clients  *dnat.Clients
 
 	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *ledger
@@ -40,7 +41,7 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := openClientSets(node.Host.NS, ip)
+	clients, err := dnat.OpenClients(node.Host.NS, ip)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +59,8 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 			podRange:    nodeaddr.FirstOfFamily(node.ClusterCIDRs, ip),
 		},
 		renderer: renderer{
+			chains:        dnat.Chains{NodePods: nodeaddr.FirstOfFamily(node.PodCIDRs, ip)},
 			podRange:      nodeaddr.FirstOfFamily(node.ClusterCIDRs, ip),
-			nodePods:      nodeaddr.FirstOfFamily(node.PodCIDRs, ip),
 			nodeAddr:      node.Host.Addr(ip),
 			masqueradeAll: node.Config.MasqueradeAll,
 		},
@@ -81,10 +82,11 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	tail := f.rules.nodePortEntry(at.NodePorts)
 	held := f.held
 	if held != nil && state == held.State && slices.Equal(tail, held.tail) {
-		return f.clients.discard()
+		_, err := f.clients.Discard()
+		return err
 	}
 	f.held = nil // until the kernel has accepted the change
-	f.renderer.terse = crowded(state)
+	f.renderer.chains.Terse = dnat.Crowded(state)
 	var c *xtables.Change
 	if held != nil {
 		c = held.update(state, tail, &f.renderer)
@@ -93,16 +95,19 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err != nil {
 			return err
 		}
-		held, f.alone, f.clients.held = &ledger{}, len(tables) == 0, nil
+		if err := f.clients.Load(); err != nil {
+			return err
+		}
+		held, f.alone = &ledger{}, len(tables) == 0
 		c = held.rebuild(state, tail, &f.renderer, &f.rules, tables)
 	}
-	if err := f.clients.prepare(clientsOf(state.Services...)); err != nil {
+	if err := f.clients.Prepare(state.Services...); err != nil {
 		return err
 	}
 	if err := f.programs.Restore(ctx, c.Transactions(f.backend)...); err != nil {
 		return err
 	}
-	if err := f.clients.discard(); err != nil {
+	if _, err := f.clients.Discard(); err != nil {
 		return err
 	}
 	f.held = held
@@ -117,7 +122,7 @@ func (f *family) Remove(ctx context.Context) error {
 	if err := f.removeRules(ctx, held); err != nil {
 		return err
 	}
-	return f.clients.remove(ctx)
+	return f.clients.Remove(ctx)
 }
 
 // removeRules removes the chains and the jumps to them. held is what the kernel holds, nil if that is unknown.
@@ -146,7 +151,7 @@ func owned(b Backend) xtables.Ownership {
 // Release implements kit.Mechanism.
 func (f *family) Release() error {
 	f.programs.Close()
-	return f.clients.conn.Close()
+	return f.clients.Close()
 }
 
 // Remarks implements kit.Remarker.
@@ -154,7 +159,7 @@ func (f *family) Remarks() map[string]string { return f.held.purposes() }
 
 // Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
-	sets, err := f.clients.dump()
+	sets, err := f.clients.Dump()
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
@@ -140,7 +141,7 @@ func TestHealing(t *testing.T) {
 
 // TestCrowd: with many endpoints, new rules have no comments, and existing rules keep theirs.
 func TestCrowd(t *testing.T) {
-	few, many := proxiertest.Cluster(maxCommentedEndpoints/5, 5), proxiertest.Cluster(maxCommentedEndpoints/5+1, 5)
+	few, many := proxiertest.Cluster(dnat.MaxCommentedEndpoints/5, 5), proxiertest.Cluster(dnat.MaxCommentedEndpoints/5+1, 5)
 	in := start(t, NFT, proxiertest.Node(t, lab.V4))
 	proxiertest.Apply(t, in, few)
 	first := kernelRules(t, in)

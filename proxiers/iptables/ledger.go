@@ -5,6 +5,7 @@ package iptables
 import (
 	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
@@ -38,18 +39,7 @@ func (l *ledger) rebuild(state *model.State, tail []xtables.Rule, r *renderer, n
 	l.tail = tail
 	l.Advance(state, nil, r.render)
 	c := layout(tail).Rebuild(l.Fragments(), tables, n.jumps())
-	keep := map[string]bool{}
-	for _, chains := range c.Write {
-		for _, ch := range chains {
-			keep[ch.Name] = true
-		}
-	}
-	for name := range tables.Of(xtables.NAT).Chains {
-		if perService(name) && !keep[name] {
-			c.Drop = append(c.Drop, name)
-		}
-	}
-	slices.Sort(c.Drop)
+	c.DropStale(tables, dnat.PerService)
 	for _, ch := range n.filterChains() {
 		c.Before.Write(ch.Name, ch.Rules)
 	}

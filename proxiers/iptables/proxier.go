@@ -27,6 +27,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nfquery"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
@@ -122,14 +123,14 @@ func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir strin
 
 // probeSets checks that the kernel can create the sets of clients of the port.
 func probeSets(ns *netns.NS, f lab.Family, p *model.Port) error {
-	sets, err := openClientSets(ns, f)
+	sets, err := dnat.OpenClients(ns, f)
 	if err != nil {
 		return err
 	}
-	if err := sets.prepare(clientsOf(&model.Service{Ports: []*model.Port{p}})); err != nil {
-		return errors.Join(lacksModule("ip_set_hash_ip", err), sets.conn.Close())
+	if err := sets.Prepare(&model.Service{Ports: []*model.Port{p}}); err != nil {
+		return errors.Join(lacksModule("ip_set_hash_ip", err), sets.Close())
 	}
-	return sets.conn.Close()
+	return sets.Close()
 }
 
 func lacksModule(module string, err error) error {
@@ -148,7 +149,7 @@ func sample(f lab.Family, port *model.Port, randomFully bool) *xtables.Change {
 	rules := &nodeRules{
 		family: f, mark: spec.ProxyConfig{}.MasqueradeMark(), localhost: f == lab.V4, randomFully: randomFully,
 	}
-	of := &renderer{podRange: pods, nodePods: pods, nodeAddr: port.ClusterIP}
+	of := &renderer{chains: dnat.Chains{NodePods: pods}, podRange: pods, nodeAddr: port.ClusterIP}
 	state := &model.State{Services: []*model.Service{{Ports: ports}}}
 	return (&ledger{}).rebuild(state, rules.nodePortEntry(nil), of, rules, nil)
 }

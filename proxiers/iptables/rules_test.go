@@ -9,37 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest/port"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 )
-
-// TestChainNames holds the names that kube-proxy gives, from listings of real clusters and its documentation.
-func TestChainNames(t *testing.T) {
-	for _, c := range []struct {
-		id       model.PortID
-		endpoint string
-		want     string
-	}{
-		{model.PortID{Namespace: "default", Name: "kubernetes", Port: "https", Protocol: "TCP"}, "", "NPX46M4PTMTKRN6Y"},
-		{model.PortID{Namespace: "kube-system", Name: "kube-dns", Port: "dns", Protocol: "UDP"}, "", "TCOU7JCQXEZGVUNU"},
-		{model.PortID{Namespace: "kube-system", Name: "kube-dns", Port: "dns-tcp", Protocol: "TCP"}, "", "ERIFXISQEP7F7OF4"},
-		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "", "2IRACUALRELARSND"},
-		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "10.244.120.102:80", "AO6KYGU752IZFEZ4"},
-		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "10.244.120.103:80", "PJFBSHHDX4VZAOXM"},
-		{model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: "TCP"}, "", "XPGD46QRK7WJZT7O"},
-		{model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: "TCP"}, "10.180.0.1:80", "SXIVWICOYRO3J4NJ"},
-	} {
-		if got := hash(c.id, c.endpoint); got != c.want {
-			t.Errorf("%v %s: got %s, want %s", c.id, c.endpoint, got, c.want)
-		}
-	}
-	if n := len(endpointChain(model.PortID{Namespace: "ns", Name: "svc", Protocol: "SCTP"},
-		netip.MustParseAddrPort("[fd00::1]:80"))); n > 28 {
-		t.Errorf("a chain's name has %d bytes, and the kernel takes 28", n)
-	}
-}
 
 func TestProbabilities(t *testing.T) {
 	for n, want := range map[int]string{2: "0.5000000000", 3: "0.3333333333", 7: "0.1428571429"} {
@@ -82,7 +57,8 @@ nat KUBE-NODEPORTS -m comment --comment ns1/svc1:p80 -m tcp -p tcp --dport 30080
 // TestServiceRules compares with rules written by hand, in the order of chains.
 func TestServiceRules(t *testing.T) {
 	pods := renderer{
-		podRange: netip.MustParsePrefix("10.0.0.0/8"), nodePods: netip.MustParsePrefix("10.180.0.0/24"),
+		chains:   dnat.Chains{NodePods: netip.MustParsePrefix("10.180.0.0/24")},
+		podRange: netip.MustParsePrefix("10.0.0.0/8"),
 		nodeAddr: netip.MustParseAddr("192.168.7.11"),
 	}
 	for _, c := range []struct {
@@ -163,7 +139,7 @@ nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -j SET --add-set KUBE-SEP-ZX7GRIZKSNUQ3LAJ src --exist
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
 `},
-		{"among many endpoints", renderer{podRange: pods.podRange, terse: true}, port.Service(port.RemoteOnly), captureClusterIP + `
+		{"among many endpoints", renderer{podRange: pods.podRange, chains: dnat.Chains{Terse: true}}, port.Service(port.RemoteOnly), captureClusterIP + `
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
 nat KUBE-SVC-XPGD46QRK7WJZT7O -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -s 10.180.2.1 -j KUBE-MARK-MASQ

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+package dnat
 
 import (
 	"bytes"
@@ -18,12 +18,12 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// clientSets are the IP sets in which the endpoints of Services with session affinity remember their clients: one set
+// Clients are the IP sets in which the endpoints of Services with session affinity remember their clients: one set
 // for each endpoint of a port. The chain of the endpoint adds the client of every new connection. The kernel forgets a
 // client when the timeout of the set has passed.
 //
 // kube-proxy uses the recent match, which remembers only 100 clients of an endpoint.
-type clientSets struct {
+type Clients struct {
 	ip   lab.Family
 	conn *ipset.Conn
 	// held maps the names of the sets in the kernel to their timeouts. Nil means unknown.
@@ -33,7 +33,7 @@ type clientSets struct {
 }
 
 // clientsOf maps the sets of the endpoints of Services to their timeouts.
-func clientsOf(services ...*model.Service) map[string]time.Duration {
+func clientsOf(services []*model.Service) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	for _, s := range services {
 		for _, p := range s.Ports {
@@ -41,19 +41,20 @@ func clientsOf(services ...*model.Service) map[string]time.Duration {
 				continue
 			}
 			for _, ep := range slices.Concat(p.Cluster, p.Local) {
-				all[clientSet(p.ID, ep.Addr)] = p.Affinity
+				all[ClientSet(p.ID, ep.Addr)] = p.Affinity
 			}
 		}
 	}
 	return all
 }
 
-func openClientSets(ns *netns.NS, ip lab.Family) (*clientSets, error) {
+// OpenClients connects to the IP sets of a namespace.
+func OpenClients(ns *netns.NS, ip lab.Family) (*Clients, error) {
 	conn, err := ipset.Dial(ns)
 	if err != nil {
 		return nil, err
 	}
-	return &clientSets{ip: ip, conn: conn}, nil
+	return &Clients{ip: ip, conn: conn}, nil
 }
 
 // mostBuckets is the maximum size of a set's hash table. The kernel does not enlarge the table when it adds clients,
@@ -75,25 +76,28 @@ func buckets(sets int) int {
 }
 
 // set returns a set with its limits.
-func (c *clientSets) set(name string, timeout time.Duration) ipset.Set {
+func (c *Clients) set(name string, timeout time.Duration) ipset.Set {
 	return ipset.Set{Name: name, Type: ipset.IP, Family: c.ip, Timeout: timeout, Buckets: buckets(len(c.wanted))}
 }
 
-// load lists the existing sets.
-func (c *clientSets) load() (err error) {
+// Close closes the connection. The sets stay.
+func (c *Clients) Close() error { return c.conn.Close() }
+
+// Load lists the existing sets, which earlier instances may have made.
+func (c *Clients) Load() (err error) {
 	c.held, err = c.conn.Timeouts(setPrefix(c.ip))
 	return err
 }
 
-// prepare creates missing sets and changes the timeouts of others, before rules name them.
-func (c *clientSets) prepare(wanted map[string]time.Duration) error {
-	c.wanted = wanted
+// Prepare creates the missing sets of Services and changes the timeouts of others, before rules name them.
+func (c *Clients) Prepare(services ...*model.Service) error {
+	c.wanted = clientsOf(services)
 	if c.held == nil {
-		if err := c.load(); err != nil {
+		if err := c.Load(); err != nil {
 			return err
 		}
 	}
-	for name, timeout := range wanted {
+	for name, timeout := range c.wanted {
 		former, there := c.held[name]
 		var err error
 		switch {
@@ -116,12 +120,12 @@ const nextSuffix = "-NEW"
 
 // retime changes the timeout of a set. The kernel cannot do that, so it swaps the set with a new one. The new set gets
 // the clients within the new timeout, and after the swap those that were added since the old set was read.
-func (c *clientSets) retime(name string, from, to time.Duration) error {
+func (c *Clients) retime(name string, from, to time.Duration) error {
 	old, next := c.set(name, from), c.set(name+nextSuffix, to)
 	if err := errors.Join(c.conn.Destroy(next), c.conn.Create(next)); err != nil {
 		return err
 	}
-	c.held[next.Name] = from // after the swap; discard destroys it
+	c.held[next.Name] = from // after the swap; Discard destroys it
 	left := map[netip.Addr]time.Duration{}
 	carry := func(source, target ipset.Set) error {
 		entries, err := c.conn.Entries(source)
@@ -148,11 +152,11 @@ func (c *clientSets) retime(name string, from, to time.Duration) error {
 	return carry(next, old)
 }
 
-// discard destroys the sets that no rule names any more. The kernel keeps a set until it has freed the deleted rules,
-// some time later. discard flushes such a set, and a later call destroys it.
-func (c *clientSets) discard() error {
+// Discard destroys the sets that no rule names any more, and reports whether none of them is left. The kernel keeps a
+// set until it has freed the deleted rules, some time later. Discard flushes such a set, and a later call destroys it.
+func (c *Clients) Discard() (done bool, err error) {
 	if len(c.held) == len(c.wanted) {
-		return nil
+		return true, nil
 	}
 	for name := range c.held {
 		if _, used := c.wanted[name]; used {
@@ -166,25 +170,25 @@ func (c *clientSets) discard() error {
 			delete(c.held, name)
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return len(c.held) == len(c.wanted), nil
 }
 
 // mostPatience is how long the kernel may take to free deleted rules, on the slowest machine.
 const mostPatience = 10 * time.Second
 
-// remove destroys all sets, also those of earlier instances. No rule of the proxier may name them any more.
-func (c *clientSets) remove(ctx context.Context) error {
+// Remove destroys all sets, also those of earlier instances. No rule of the proxier may name them any more.
+func (c *Clients) Remove(ctx context.Context) error {
 	c.wanted = nil
-	if err := c.load(); err != nil {
+	if err := c.Load(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, mostPatience)
 	defer cancel()
 	for {
-		if err := c.discard(); err != nil || len(c.held) == 0 {
+		if done, err := c.Discard(); err != nil || done {
 			return err
 		}
 		select {
@@ -195,8 +199,8 @@ func (c *clientSets) remove(ctx context.Context) error {
 	}
 }
 
-// dump lists the sets with their clients and their remaining timeouts.
-func (c *clientSets) dump() ([]byte, error) {
+// Dump lists the sets with their clients and their remaining timeouts.
+func (c *Clients) Dump() ([]byte, error) {
 	sets, err := c.conn.Timeouts(setPrefix(c.ip))
 	if err != nil {
 		return nil, err

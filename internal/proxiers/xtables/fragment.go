@@ -135,6 +135,22 @@ func (l Layout) Rebuild(fragments []*Fragment, saved Tables, entries []Entry) *C
 	return c
 }
 
+// DropStale drops the saved chains of the nat table that belong to Services and that the change does not write.
+func (c *Change) DropStale(saved Tables, ofServices func(chain string) bool) {
+	keep := map[string]bool{}
+	for _, chains := range c.Write {
+		for _, ch := range chains {
+			keep[ch.Name] = true
+		}
+	}
+	for name := range saved.Of(NAT).Chains {
+		if ofServices(name) && !keep[name] {
+			c.Drop = append(c.Drop, name)
+		}
+	}
+	slices.Sort(c.Drop)
+}
+
 // rewrite gives a shared chain exactly these rules. Its former rules stay in the filter table until the nat table has
 // changed.
 func (c *Change) rewrite(t TableName, chain string, rules, former []Rule) {
