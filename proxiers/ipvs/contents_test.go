@@ -14,6 +14,7 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
+	"github.com/viplab/viplab/lab"
 )
 
 // contents are all virtual servers, addresses, sets and rules of an instance's node, also those of other programs.
@@ -62,6 +63,11 @@ func look(t proxiertest.Failer, k *kernel) []string {
 		must(err)
 		out = append(out, describeService(v, destinations))
 	}
+	clients, err := k.sets.conn.Timeouts(map[lab.Family]string{lab.V4: "KUBE-SEP-", lab.V6: "KUBE-6-SEP-"}[k.family()])
+	must(err)
+	for name, timeout := range clients {
+		out = append(out, fmt.Sprintf("%s %v", name, timeout))
+	}
 	for id := range setCount {
 		entries, err := k.sets.conn.Entries(id.in(k.family()))
 		must(err)
@@ -86,6 +92,9 @@ func look(t proxiertest.Failer, k *kernel) []string {
 	for _, table := range []xtables.TableName{xtables.Mangle, xtables.Filter, xtables.NAT} {
 		for name, rules := range saved.Of(table).Chains {
 			for i, r := range rules {
+				if name == chainTranslations {
+					i = 0 // the order depends on the changes, and does not matter
+				}
 				out = append(out, fmt.Sprintf("%s %s %d %s", table, name, i, r))
 			}
 		}

@@ -7,23 +7,29 @@ import (
 	"maps"
 	"net/netip"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
 // desired is the state that a family of a node must have. It is computed without reading the kernel.
 type desired struct {
 	kit.Rendered[*fragment]
-	at place
+	at         place
+	translator translator
+	// translations are the changes of translations since the last commit.
+	translations []kit.Swap[*xtables.Fragment]
 
 	servers claims[frontend, *server]
 	bound   claims[netip.Addr, struct{}]
 	members claims[member, struct{}]
 }
 
-func newDesired() *desired {
+func newDesired(t translator) *desired {
 	return &desired{
-		servers: newClaims[frontend, *server](), bound: newClaims[netip.Addr, struct{}](),
+		translator: t,
+		servers:    newClaims[frontend, *server](), bound: newClaims[netip.Addr, struct{}](),
 		members: newClaims[member, struct{}](),
 	}
 }
@@ -58,9 +64,10 @@ func (c *claims[K, V]) touchAll(have iter.Seq[K]) {
 
 // advance computes the next state. If the node itself has changed, it recomputes all Services.
 func (d *desired) advance(state *model.State, at place) {
-	swaps := d.Advance(state, kit.AllIf(!at.equal(d.at)), at.render)
-	d.at = at
-	for _, s := range swaps {
+	moved := !at.equal(d.at)
+	d.at, d.translator.Terse = at, dnat.Crowded(state)
+	for _, s := range d.Advance(state, kit.AllIf(moved), d.render) {
+		d.translations = append(d.translations, swapOfTranslations(s))
 		if f := s.Old; f != nil {
 			d.servers.change(f.servers, d.servers.Drop)
 			d.bound.change(f.bound, d.bound.Drop)
@@ -74,8 +81,30 @@ func (d *desired) advance(state *model.State, at place) {
 	}
 }
 
-// touchAll touches all entries that must exist or do exist.
+// swapOfTranslations returns the change of the translations alone.
+func swapOfTranslations(s kit.Swap[*fragment]) kit.Swap[*xtables.Fragment] {
+	swap := kit.Swap[*xtables.Fragment]{Was: s.Was, Is: s.Is}
+	if s.Old != nil {
+		swap.Old = &s.Old.translations
+	}
+	if s.New != nil {
+		swap.New = &s.New.translations
+	}
+	return swap
+}
+
+// allTranslations returns the translations of all Services, in order.
+func (d *desired) allTranslations() []*xtables.Fragment {
+	var all []*xtables.Fragment
+	for _, f := range d.Fragments() {
+		all = append(all, &f.translations)
+	}
+	return all
+}
+
+// touchAll touches all entries that must exist or do exist. All translations have been written.
 func (d *desired) touchAll(have *kernel) {
+	d.translations = nil
 	d.servers.touchAll(maps.Keys(have.servers.have))
 	d.bound.touchAll(maps.Keys(have.device.have))
 	d.members.touchAll(maps.Keys(have.sets.have))

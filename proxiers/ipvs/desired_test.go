@@ -28,7 +28,7 @@ func TestAdvanceTouchesWhatChanges(t *testing.T) {
 		return func(p *model.Port) { p.ClusterIP = netip.MustParseAddr(ip); withoutLocal(p) }
 	}
 	a, b := named("a", at("10.96.0.1")), named("b", at("10.96.0.2"))
-	d := newDesired()
+	d := newDesired(testTranslator)
 	advance := func(s *model.State) (servers, bound, members int) {
 		clear(d.servers.touched)
 		clear(d.bound.touched)
@@ -53,7 +53,7 @@ func TestAdvanceTouchesWhatChanges(t *testing.T) {
 // no longer kept on the device.
 func TestNodeAddressComes(t *testing.T) {
 	s := state(named("a", func(p *model.Port) { p.NodePort, p.ClusterIP = 30080, addrs("192.0.2.1")[0] }))
-	d := newDesired()
+	d := newDesired(testTranslator)
 	d.advance(s, testPlace)
 	late := testPlace
 	late.own = append(slices.Clone(late.own), addrs("192.0.2.1")...)
@@ -77,7 +77,7 @@ func TestOneFrontendOfTwoServices(t *testing.T) {
 	a, b := named("a", shared("10.96.0.1")), named("b", shared("10.96.0.2"))
 	fr := frontend{netip.MustParseAddrPort("192.0.2.1:80"), 6}
 	for _, first := range []*model.Service{a, b} {
-		d := newDesired()
+		d := newDesired(testTranslator)
 		d.advance(state(first), testPlace)
 		d.advance(state(a, b), testPlace)
 		if by := d.servers.Claimants(fr)[0]; by != "test/a:http external IP" {
@@ -98,7 +98,7 @@ func TestOneFrontendOfTwoServices(t *testing.T) {
 // TestRulesAreConstant: rules match existing sets, with the right number of fields, and jump to existing chains.
 func TestRulesAreConstant(t *testing.T) {
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		known := map[string]bool{}
+		known := map[string]bool{chainTranslations: true}
 		r := rules{family: f, mark: 0x4000}
 		for _, table := range r.tables() {
 			for _, c := range table.chains {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
@@ -23,7 +24,24 @@ func (f *family) Remarks() map[string]string {
 	for id := range kinds {
 		all[setID(id).nameIn(f.kernel.family())] = kinds[id].about
 	}
+	maps.Copy(all, f.want.purposes())
 	return all
+}
+
+// purposes returns the purposes of the chains of translated ports.
+func (d *desired) purposes() map[string]string {
+	about := map[string]string{}
+	if d.State == nil {
+		return about
+	}
+	for _, s := range d.State.Services {
+		for _, p := range s.Ports {
+			if translatesOutside(p) {
+				dnat.Describe(about, p)
+			}
+		}
+	}
+	return about
 }
 
 // dump describes the kernel's state and which Services need each entry: virtual servers in the format of ipvsadm -Ln,
@@ -54,8 +72,17 @@ func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	fmt.Fprintln(&b, k.delivery)
 	seen.dumpSets(&b, want)
 	b.WriteByte('\n')
+	clients, err := k.clients.Dump()
+	if err != nil {
+		return nil, err
+	}
+	b.Write(clients)
 	text, err := k.programs.SaveText(ctx, xtables.Mangle, xtables.Filter, xtables.NAT)
-	return append(b.Bytes(), text...), err
+	if err != nil {
+		return nil, err
+	}
+	b.Write(xtables.Annotate(text, want.purposes(), nil))
+	return b.Bytes(), nil
 }
 
 // String returns "TCP 10.96.0.10:53".
@@ -73,11 +100,7 @@ func (k *kernel) dumpServers(b *bytes.Buffer, want *desired) error {
 	fmt.Fprintf(b, destinationLine, "RemoteAddress:Port", "Forward", "Weight", "ActiveConn", "InActConn")
 	for _, fr := range slices.SortedFunc(maps.Keys(k.servers.have), frontend.compare) {
 		v := k.servers.have[fr]
-		text := fr.String() + " " + v.scheduler
-		if v.affinity > 0 {
-			text += fmt.Sprintf(" persistent %d", v.affinity)
-		}
-		line(b, text, want.servers.Claimants(fr))
+		line(b, fr.String()+" "+v.scheduler, want.servers.Claimants(fr))
 		backends, err := k.servers.backends(fr)
 		if err != nil {
 			return err

@@ -35,15 +35,11 @@ func TestIpvsadmShowsServices(t *testing.T) {
 		"TCP 10.96.0.1:80 rr",
 		"TCP 10.96.0.1:80 rr -> 10.244.0.1:8080 Masq 1 0 0",
 		"TCP 10.96.0.1:80 rr -> 10.244.0.2:8080 Masq 1 0 0",
-		"TCP 10.96.0.2:80 rr persistent 10800",
-		"TCP 10.96.0.2:80 rr persistent 10800 -> 10.244.0.3:8080 Masq 1 0 0",
-		"TCP 10.96.0.2:80 rr persistent 10800 -> 10.244.0.4:8080 Masq 1 0 0",
+		"TCP 10.96.0.2:80 rr", // rules serve it, since it has session affinity
 		"TCP [fd00:10:96::1]:80 rr",
 		"TCP [fd00:10:96::1]:80 rr -> [fd00:10:244::1]:8080 Masq 1 0 0",
 		"TCP [fd00:10:96::1]:80 rr -> [fd00:10:244::2]:8080 Masq 1 0 0",
-		"TCP [fd00:10:96::2]:80 rr persistent 10800",
-		"TCP [fd00:10:96::2]:80 rr persistent 10800 -> [fd00:10:244::3]:8080 Masq 1 0 0",
-		"TCP [fd00:10:96::2]:80 rr persistent 10800 -> [fd00:10:244::4]:8080 Masq 1 0 0",
+		"TCP [fd00:10:96::2]:80 rr",
 	}
 	expectLines(t, "ipvsadm", serversIn(shown.String()), want)
 	expectLines(t, "dump", serversIn(dumped.String()), want)

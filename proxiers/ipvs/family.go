@@ -38,10 +38,11 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	// Loopback addresses do not count, because IPVS does not translate packets to them.
 	place := place{own: kit.WithoutLoopback(at.Local), nodePorts: at.ReachableNodePorts(), primary: f.primary}
 	if f.known && state == f.want.State && place.equal(f.want.at) {
-		return nil
+		_, err := f.kernel.clients.Discard()
+		return err
 	}
 	if f.known {
-		intact, err := f.kernel.rulesIntact(ctx)
+		intact, err := f.kernel.rulesIntact(ctx, f.want.allTranslations())
 		if err == nil && intact {
 			intact, err = f.kernel.sampleIntact()
 		}
@@ -58,13 +59,22 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err := f.kernel.delivery.add(); err != nil {
 			return err
 		}
-		if err := f.kernel.writeRules(ctx); err != nil {
+	}
+	wasKnown := f.known
+	f.known = false
+	if err := f.kernel.clients.Prepare(state.Services...); err != nil {
+		return err
+	}
+	if !wasKnown {
+		if err := f.kernel.writeRules(ctx, f.want.allTranslations()); err != nil {
 			return err
 		}
 		f.want.touchAll(f.kernel)
 	}
-	f.known = false
-	if err := f.kernel.commit(f.want); err != nil {
+	if err := f.kernel.commit(ctx, f.want); err != nil {
+		return err
+	}
+	if _, err := f.kernel.clients.Discard(); err != nil {
 		return err
 	}
 	f.known = true
@@ -101,7 +111,7 @@ func (f *family) Remove(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopDraining()
-	f.known, f.want = false, newDesired()
+	f.known, f.want = false, newDesired(f.want.translator)
 	return f.kernel.remove(ctx)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -48,6 +49,9 @@ var testPlace = place{
 	nodePorts: addrs("192.168.7.11", "192.168.7.111", "10.244.1.1"),
 	primary:   netip.MustParseAddr("192.168.7.11"),
 }
+
+// testTranslator is that of a node with a range of pods.
+var testTranslator = translator{dnat.Chains{NodePods: netip.MustParsePrefix("10.244.1.0/24")}, 0x2000}
 
 // near and far are endpoints on this node and on another one.
 var (

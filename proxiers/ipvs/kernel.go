@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -21,6 +24,7 @@ type kernel struct {
 	programs *xtables.Programs
 	rules    rules
 	sets     *sets
+	clients  *dnat.Clients
 	servers  *servers
 	device   *device
 	delivery *delivery
@@ -38,12 +42,16 @@ func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kern
 	if err != nil {
 		return nil, err
 	}
-	servers, err := newServers(ns, r.family, scheduler, log)
+	clients, err := dnat.OpenClients(ns, r.family)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	servers, err := newServers(ns, r.family, scheduler, log)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), clients.Close())
+	}
 	return &kernel{
-		ns: ns, programs: programs, rules: r, servers: servers,
+		ns: ns, programs: programs, rules: r, clients: clients, servers: servers,
 		sets: &sets{family: r.family, conn: conn}, device: &device{ns: ns, family: r.family},
 		delivery: &delivery{ns: ns, family: r.family, mark: r.deliver},
 	}, nil
@@ -52,13 +60,16 @@ func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kern
 func (k *kernel) close() error {
 	k.servers.handle.Close()
 	k.programs.Close()
-	return k.sets.conn.Close()
+	return errors.Join(k.clients.Close(), k.sets.conn.Close())
 }
 
 // load reads the state of the kernel. It ignores virtual servers that no Service needs and that neither the sets nor
 // the device attribute to an earlier instance: they belong to another program.
 func (k *kernel) load(want *desired) error {
 	if err := k.sets.load(); err != nil {
+		return err
+	}
+	if err := k.clients.Load(); err != nil {
 		return err
 	}
 	if err := k.device.load(); err != nil {
@@ -86,7 +97,7 @@ func (k *kernel) listed(fr frontend) bool {
 }
 
 // writeRules writes all rules, and checks that they are in place.
-func (k *kernel) writeRules(ctx context.Context) error {
+func (k *kernel) writeRules(ctx context.Context, translations []*xtables.Fragment) error {
 	const tries = 3 // another program may be writing too
 	for try := range tries + 1 {
 		generation, err := observe.RulesetGeneration(k.ns)
@@ -97,11 +108,11 @@ func (k *kernel) writeRules(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if try > 0 && k.rules.intact(saved) {
+		if try > 0 && k.rules.intact(saved, translations) {
 			k.generation = generation
 			return nil
 		}
-		if err := k.rules.program(ctx, k.programs, saved); err != nil {
+		if err := k.programs.Restore(ctx, k.rules.program(saved, translations)...); err != nil {
 			return err
 		}
 	}
@@ -110,13 +121,13 @@ func (k *kernel) writeRules(ctx context.Context) error {
 
 // rulesIntact reports whether all rules are in place; another program may have deleted some. It costs one message if no
 // program has written rules since the last check.
-func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
+func (k *kernel) rulesIntact(ctx context.Context, translations []*xtables.Fragment) (bool, error) {
 	generation, err := observe.RulesetGeneration(k.ns)
 	if err != nil || generation == k.generation {
 		return err == nil, err
 	}
 	saved, err := k.programs.Save(ctx)
-	if err != nil || !k.rules.intact(saved) {
+	if err != nil || !k.rules.intact(saved, translations) {
 		return false, err
 	}
 	k.generation = generation
@@ -136,15 +147,33 @@ func (k *kernel) sampleIntact() (bool, error) {
 		return false, err
 	}
 	for fr := range k.servers.have {
-		return k.servers.handle.IsServicePresent(k.servers.service(fr, 0)), nil
+		return k.servers.handle.IsServicePresent(k.servers.service(fr)), nil
 	}
 	return true, nil
 }
 
+// translate changes the rules of translations. Rules that stay in place keep the generation known: each transaction
+// counts as one, so another number means that another program has written rules in between.
+func (k *kernel) translate(ctx context.Context, changes []kit.Swap[*xtables.Fragment]) error {
+	all := slices.DeleteFunc(translationLayout.Delta(changes).Transactions(xtables.NFTables),
+		(*xtables.Transaction).IsEmpty)
+	if len(all) == 0 {
+		return nil
+	}
+	if err := k.programs.Restore(ctx, all...); err != nil {
+		return err
+	}
+	generation, err := observe.RulesetGeneration(k.ns)
+	if err == nil && generation == k.generation+uint32(len(all)) {
+		k.generation = generation
+	}
+	return err
+}
+
 // commit updates the touched things. It adds entries of sets first and removes them last, so that no packet reaches a
 // virtual server before the rules know whether to masquerade or drop it. It adds an address after its virtual server,
-// and removes it before.
-func (k *kernel) commit(want *desired) error {
+// and removes it before. Backends come before the translations of a port end, and leave after they have begun.
+func (k *kernel) commit(ctx context.Context, want *desired) error {
 	var come, gone []member
 	for m := range want.members.touched {
 		if len(want.members.Ledger[m]) > 0 {
@@ -175,13 +204,21 @@ func (k *kernel) commit(want *desired) error {
 	if err := k.device.ready(); err != nil {
 		return err
 	}
+	if err := k.translate(ctx, want.translations); err != nil {
+		return err
+	}
 	for fr := range want.servers.touched {
-		if len(want.servers.Ledger[fr]) == 0 {
-			if err := k.servers.remove(fr); err != nil {
-				return err
-			}
+		var err error
+		if server, ok := want.servers.Get(fr); ok {
+			err = k.servers.retire(fr, server)
+		} else {
+			err = k.servers.remove(fr)
+		}
+		if err != nil {
+			return err
 		}
 	}
+	want.translations = nil
 	clear(want.members.touched)
 	clear(want.servers.touched)
 	clear(want.bound.touched)
@@ -190,12 +227,12 @@ func (k *kernel) commit(want *desired) error {
 
 // remove removes everything.
 func (k *kernel) remove(ctx context.Context) error {
-	nothing := newDesired()
+	nothing := newDesired(translator{})
 	if err := k.load(nothing); err != nil {
 		return err
 	}
 	nothing.touchAll(k)
-	if err := k.commit(nothing); err != nil {
+	if err := k.commit(ctx, nothing); err != nil {
 		return err
 	}
 	if err := k.rules.owned().Remove(ctx, k.programs); err != nil {
@@ -204,7 +241,7 @@ func (k *kernel) remove(ctx context.Context) error {
 	if err := k.delivery.remove(); err != nil {
 		return err
 	}
-	return k.sets.destroy()
+	return errors.Join(k.clients.Remove(ctx), k.sets.destroy())
 }
 
 func (k *kernel) family() lab.Family { return k.rules.family }

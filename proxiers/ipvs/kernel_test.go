@@ -52,7 +52,7 @@ func TestRefusedEndpoint(t *testing.T) {
 	expectLines(t, "with a broken endpoint", contents(t, in), contents(t, fresh))
 }
 
-// TestChangesRunNoProgram: once the rules are written, changes are netlink messages alone.
+// TestChangesRunNoProgram: once the rules are written, changes of what IPVS serves are netlink messages alone.
 func TestChangesRunNoProgram(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
 	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -64,7 +65,7 @@ func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
-	m := &family{kernel: k, want: newDesired()}
+	m := &family{kernel: k, want: newDesired(translator{dnat.Chains{NodePods: pods}, r.deliver})}
 	if err := m.Program(ctx, state, kit.Place{Local: []netip.Addr{pods.Addr()}}); err != nil {
 		return err
 	}

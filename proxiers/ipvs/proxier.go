@@ -3,31 +3,39 @@
 // Package ipvs serves Services with IPVS, the kernel's load balancer. Each address and port of a Service is a virtual
 // server, and each endpoint behind it a destination. A scheduler in the kernel picks a destination for each connection.
 //
-//	                  mangle INPUT          filter INPUT        IPVS (LOCAL_IN, 99)
-//	                  KUBE-PROXY-FIREWALL   KUBE-IPVS-FILTER    destination rewritten
-//	packet to a       what must not be      what is no port     +-------------------+
-//	Service -> nat -> served is dropped --> of a Service is --> | virtual servers   | --> OUTPUT, POSTROUTING -> endpoint
-//	KUBE-SERVICES                           refused             | 10.96.0.10:80     |     KUBE-POSTROUTING:
-//	marks what is     (of the node itself:                      |  -> 10.244.1.5:80 |     masquerade what is marked
-//	to be masqueraded  mangle OUTPUT, then IPVS (LOCAL_OUT)     |  -> 10.244.2.7:80 |
-//	                                                            +-------------------+
+//	                 mangle PREROUTING     nat PREROUTING       filter INPUT        IPVS (LOCAL_IN, 99)
+//	                 KUBE-PROXY-FIREWALL   KUBE-SERVICES        KUBE-IPVS-FILTER    destination rewritten
+//	packet to a      what must not be      marks what is to     what is no port     +-------------------+
+//	Service -------> served is dropped --> be masqueraded, and  of a Service is --> | virtual servers   |
+//	                                       translates what      refused             | 10.96.0.10:80     |
+//	                                       IPVS does not serve                      |  -> 10.244.1.5:80 |
+//	                                                 |                              |  -> 10.244.2.7:80 |
+//	                                                 |                              +-------------------+
+//	                                                 v                                        v
+//	                                       FORWARD, POSTROUTING -> endpoint        OUTPUT, POSTROUTING -> endpoint
 //	reply -> FORWARD: KUBE-FORWARD lets it pass, IPVS (100) rewrites its source
+//
+// Packets of the node itself pass the chains OUTPUT of these tables instead of PREROUTING, and then IPVS in LOCAL_OUT.
+// KUBE-POSTROUTING masquerades what is marked.
 //
 // The device kube-ipvs0 has the ClusterIPs, so that the kernel delivers packets to them locally. NodePorts are virtual
 // servers on the node's own addresses. External and load balancer addresses stay where they are, which may be another
 // node: packets to the ports of Services there get a mark (mangle, KUBE-IPVS-DELIVERY), and a routing rule delivers
 // what has the mark locally.
 //
-// The number of iptables rules is constant. They match IP sets, which group frontends by their treatment: masquerade
+// Rules of the nat table serve what IPVS cannot serve as the API promises: UDP, session affinity, and frontends of
+// policy Local (translations.go says why). They lead to chains of each port, as in the iptables mode (package dnat).
+//
+// The number of all other rules is constant. They match IP sets, which group frontends by their treatment: masquerade
 // always (KUBE-NODE-PORT-TCP, KUBE-LOAD-BALANCER, ...) or not for outside clients (...-LOCAL), admit only some sources
 // (KUBE-LOAD-BALANCER-FW), drop because there is no local endpoint (KUBE-EXTERNAL-NO-LOCAL).
 //
 // A change is computed as a difference of set entries, virtual servers, destinations and addresses, and costs that many
-// netlink messages. A removed endpoint drains: its destination stays with weight 0 until its connections have ended.
+// netlink messages. If it concerns translations, it also costs a script for iptables-restore. A removed endpoint
+// drains: its destination stays with weight 0 until its connections have ended.
 //
-// Two differences from the other modes are inherent in IPVS. A node owns the ClusterIPs, and answers ARP for them
-// unless ProxyConfig.IPVSStrictARP is set. And under externalTrafficPolicy Local all clients share one set of
-// endpoints: pods and the node itself get the endpoints of other nodes only if there is no local one.
+// One difference from the other modes is inherent in IPVS: a node owns the ClusterIPs, and answers ARP for them unless
+// ProxyConfig.IPVSStrictARP is set.
 package ipvs
 
 import (
@@ -39,6 +47,7 @@ import (
 
 	"github.com/moby/ipvs"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab/netns"
@@ -53,6 +62,7 @@ func New() spec.Proxier { return kit.New(definition) }
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
 //   - IPTables: it has a few rules and IP sets in another layout.
+//   - IPVSPersistence: rules remember the clients of Services with session affinity.
 var definition = kit.Definition{
 	Name: "ipvs",
 	Features: spec.ByKernel().With(
@@ -107,14 +117,15 @@ func newFamily(site kit.Site) (*family, error) {
 		masqueradeAll: site.Config.MasqueradeAll, mark: site.Config.MasqueradeMark(),
 		deliver: deliveryMark(site.Config.MasqueradeMark()),
 	}
+	t := translator{dnat.Chains{NodePods: r.nodePods}, r.deliver}
 	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)
 	if err != nil {
 		return nil, err
 	}
-	t := site.Config.IPVSTimeouts
-	config := ipvs.Config{TimeoutTCP: t.TCP, TimeoutTCPFin: t.TCPFin, TimeoutUDP: t.UDP} // zero: no change
+	after := site.Config.IPVSTimeouts
+	config := ipvs.Config{TimeoutTCP: after.TCP, TimeoutTCPFin: after.TCPFin, TimeoutUDP: after.UDP} // zero: no change
 	if err := k.servers.handle.SetConfig(&config); err != nil {
 		return nil, errors.Join(fmt.Errorf("set the timeouts of IPVS: %w", err), k.close())
 	}
-	return &family{primary: site.Host.Addr(site.Family), log: site.Log, kernel: k, want: newDesired()}, nil
+	return &family{primary: site.Host.Addr(site.Family), log: site.Log, kernel: k, want: newDesired(t)}, nil
 }

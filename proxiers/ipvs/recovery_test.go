@@ -31,7 +31,7 @@ func TestRestart(t *testing.T) {
 	for _, weightless := range []string{"10.244.0.1:8080", "10.244.0.40:8080"} {
 		for fr, v := range servers.have {
 			if _, there := v.weights[netip.MustParseAddrPort(weightless)]; there {
-				if err := servers.handle.UpdateDestination(servers.service(fr, 0),
+				if err := servers.handle.UpdateDestination(servers.service(fr),
 					destination(netip.MustParseAddrPort(weightless), 0)); err != nil {
 					t.Fatal(err)
 				}
@@ -65,8 +65,8 @@ func makeForeign(t *testing.T, in *instance) {
 	tx := &xtables.Transaction{Table: xtables.Mangle}
 	tx.Insert("OUTPUT", xtables.NewRule(xtables.Comment("theirs"), xtables.InSet(set.Name, "dst"), xtables.Accept))
 	for _, err := range []error{
-		k.servers.handle.NewService(k.servers.service(theirs, 0)),
-		k.servers.handle.NewDestination(k.servers.service(theirs, 0),
+		k.servers.handle.NewService(k.servers.service(theirs)),
+		k.servers.handle.NewDestination(k.servers.service(theirs),
 			destination(netip.MustParseAddrPort("192.0.2.1:80"), 0)),
 		k.sets.conn.Create(set),
 		k.programs.Restore(t.Context(), tx),

@@ -5,10 +5,11 @@ package ipvs
 import (
 	"net/netip"
 	"slices"
-	"time"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -20,9 +21,8 @@ type frontend struct {
 
 // server is a desired virtual server.
 type server struct {
-	// affinity is the number of seconds for which a client keeps its backend; 0 means no affinity.
-	affinity uint32
-	// backends are sorted and unique.
+	// backends are sorted and unique. If there are none, new connections are translated before IPVS sees them, or
+	// refused.
 	backends []netip.AddrPort
 	// serving are the endpoints that still answer established flows, backends or not.
 	serving []netip.AddrPort
@@ -40,6 +40,8 @@ type fragment struct {
 	// bound are the addresses on the device.
 	bound   []claim[netip.Addr, struct{}]
 	members []claim[member, struct{}]
+	// translations are the rules for what IPVS does not serve.
+	translations xtables.Fragment
 }
 
 // claim is one entry that a Service needs.
@@ -61,16 +63,17 @@ func (at place) equal(q place) bool {
 }
 
 // render returns the fragment of a Service.
-func (at place) render(s *model.Service) *fragment {
+func (d *desired) render(s *model.Service) *fragment {
 	f := &fragment{}
 	for _, p := range s.Ports {
-		r := &rendering{fragment: f, at: at, port: p, proto: ipset.Protocols[p.ID.Protocol]}
+		r := &rendering{fragment: f, at: d.at, port: p, proto: ipset.Protocols[p.ID.Protocol]}
 		if r.proto == 0 {
 			continue
 		}
 		r.loopBack()
 		r.clusterIP()
 		r.outside()
+		d.translator.chains(&f.translations, p)
 	}
 	return f
 }
@@ -89,9 +92,16 @@ func (r *rendering) member(what string, id setID, e ipset.Entry) {
 	r.members = append(r.members, claim[member, struct{}]{member{id, e}, kit.Claim[struct{}]{By: r.by(what)}})
 }
 
+// translate adds a virtual server without backends, and a rule that leads to a chain of translation.
+func (r *rendering) translate(what string, at netip.AddrPort, chain string) {
+	r.serve(what, at, nil)
+	r.translations.Share(natTranslations, xtables.Comment(r.by(what)),
+		xtables.To(at.Addr(), r.port.ID.Protocol, at.Port()), xtables.Jump(chain))
+}
+
 // serve adds a virtual server.
 func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endpoint) {
-	s := &server{affinity: uint32(r.port.Affinity / time.Second), serving: r.port.Serving}
+	s := &server{serving: r.port.Serving}
 	for _, e := range endpoints {
 		s.backends = append(s.backends, e.Addr)
 	}
@@ -130,7 +140,11 @@ func (r *rendering) loopBack() {
 func (r *rendering) clusterIP() {
 	p, what := r.port, "cluster IP"
 	at := netip.AddrPortFrom(p.ClusterIP, p.Number)
-	r.serve(what, at, p.Internal())
+	if translatesAll(p) && len(p.Internal()) > 0 {
+		r.translate(what, at, internalChain(p))
+	} else {
+		r.serve(what, at, p.Internal())
+	}
 	r.bind(what, at.Addr())
 	r.member(what, clusterIP, r.entry(at))
 	if len(p.Internal()) == 0 && p.Anywhere {
@@ -139,22 +153,22 @@ func (r *rendering) clusterIP() {
 }
 
 // outside adds all other frontends. If the node has no endpoint under policy Local, its own traffic and that of its
-// pods still goes to all endpoints, and all other traffic is dropped before IPVS sees it.
+// pods still goes to all endpoints, and all other traffic is dropped before it is translated.
 func (r *rendering) outside() {
 	p := r.port
-	endpoints, elsewhere := p.FromOutside(), false
-	if p.ExternalLocal && len(endpoints) == 0 {
-		endpoints, elsewhere = p.Cluster, p.Anywhere
-	}
 	serve := func(what string, at netip.AddrPort) {
-		r.serve(what, at, endpoints)
-		if elsewhere {
+		if translatesOutside(p) && p.Anywhere {
+			r.translate(what, at, dnat.NamesOf(p.ID).External)
+		} else {
+			r.serve(what, at, p.FromOutside())
+		}
+		if p.ExternalLocal && len(p.Local) == 0 && p.Anywhere {
 			r.member(what, externalNoLocal, r.entry(at))
 		}
 	}
 	external := func(what string, at netip.AddrPort) {
 		serve(what, at)
-		if len(endpoints) == 0 && !elsewhere && !slices.Contains(r.at.own, at.Addr()) {
+		if !p.Anywhere && !slices.Contains(r.at.own, at.Addr()) {
 			r.member(what, externalRefused, r.entry(at))
 		}
 	}

@@ -3,28 +3,30 @@
 package ipvs
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 )
 
-// The chains, all of which kube-proxy has too.
+// The chains.
 const (
 	chainServices    = "KUBE-SERVICES"               // nat: marks traffic to be masqueraded
 	chainBalancer    = "KUBE-LOAD-BALANCER"          // nat: the same for load balancer IPs
 	chainNodePort    = "KUBE-NODE-PORT"              // nat: the same for NodePorts; filter: health check ports
-	chainMarkMasq    = "KUBE-MARK-MASQ"              // nat: marks packets to be masqueraded
+	chainMarkMasq    = dnat.ChainMarkMasq            // nat: marks packets to be masqueraded
 	chainPostrouting = "KUBE-POSTROUTING"            // nat: masquerades marked packets
 	chainForward     = "KUBE-FORWARD"                // filter: lets forwarded Service traffic through
 	chainIPVSFilter  = "KUBE-IPVS-FILTER"            // filter: keeps the node's own ports off the addresses of Services
 	chainRefuse      = "KUBE-IPVS-REFUSE"            // filter: refuses what no endpoint serves
-	chainFirewall    = "KUBE-PROXY-FIREWALL"         // mangle: drops packets that IPVS must not see
+	chainFirewall    = "KUBE-PROXY-FIREWALL"         // mangle: drops packets that must not be served
 	chainSources     = "KUBE-SOURCE-RANGES-FIREWALL" // mangle: the same for sources that a load balancer does not admit
 	chainDelivery    = "KUBE-IPVS-DELIVERY"          // mangle: marks packets that the node is to deliver to IPVS
 	chainDelivered   = "KUBE-IPVS-DELIVERED"         // mangle: removes the mark after IPVS
+	// nat: leads to the chains of ports that IPVS does not serve
+	chainTranslations = "KUBE-IPVS-TRANSLATIONS"
 )
 
 // table is our part of a table.
@@ -34,7 +36,7 @@ type table struct {
 	chains []xtables.Chain
 }
 
-// rules are all rules of a family. They depend on the configuration alone: Services are entries of sets.
+// rules are the rules of a family that depend on the configuration alone: Services are entries of sets.
 type rules struct {
 	family lab.Family
 	// podRange is the source range of all pods, nodePods that of the node's own. Invalid means that it is unknown.
@@ -78,6 +80,7 @@ func (r rules) nat() table {
 	services.Add(about(externalIPLocal), r.in(externalIPLocal, vip), xtables.FromLocal, mark)
 	services.Add(about(loadBalancer), r.in(loadBalancer, vip), xtables.Jump(chainBalancer))
 	services.Add(xtables.ToLocal, xtables.Jump(chainNodePort))
+	services.Add(xtables.Comment("ports that rules serve"), xtables.Jump(chainTranslations))
 
 	// Policy Local keeps the source, except of the node's own packets.
 	balancer.Add(about(loadBalancerLocal), r.in(loadBalancerLocal, vip), xtables.NotFromLocal, xtables.Return)
@@ -115,8 +118,12 @@ func (r rules) nat() table {
 func (r rules) filter() table {
 	forward, nodePort := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}
 	guard, refuse := xtables.Chain{Name: chainIPVSFilter}, xtables.Chain{Name: chainRefuse}
-	if r.podRange.IsValid() { // It is not translated back, so the node would answer with a RST.
-		guard.Add(xtables.From(r.podRange), xtables.State("INVALID"), xtables.Drop)
+	if r.podRange.IsValid() {
+		// It is not translated back, so whoever gets it resets its connection: the node itself, or a client whose connection
+		// the rules have translated.
+		invalid := []xtables.Part{xtables.From(r.podRange), xtables.State("INVALID"), xtables.Drop}
+		guard.Add(invalid...)
+		forward.Add(invalid...)
 	}
 	forward.AddForward(r.mark)
 	nodePort.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
@@ -141,8 +148,8 @@ func (r rules) filter() table {
 	}
 }
 
-// mangle drops packets that IPVS must not see. In OUTPUT, IPVS translates packets of the node itself between nat and
-// filter, so the filter table would be too late.
+// mangle drops packets before they are translated. In OUTPUT, IPVS translates packets of the node itself between nat
+// and filter, so the filter table would be too late.
 func (r rules) mangle() table {
 	firewall, sources := xtables.Chain{Name: chainFirewall}, xtables.Chain{Name: chainSources}
 	firewall.Add(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)
@@ -158,9 +165,9 @@ func (r rules) mangle() table {
 	delivery, delivered := xtables.Chain{Name: chainDelivery}, xtables.Chain{Name: chainDelivered}
 	// IPVS sends the packet on by OUTPUT, where its route must be that to the endpoint.
 	delivery.Add(xtables.Marked(r.deliver), xtables.Goto(chainDelivered))
-	// Connections may outlast the last endpoint; IPVS sends datagrams to none then.
+	// Connections may outlast the last endpoint.
 	delivery.Add(about(externalRefused), xtables.State("NEW"), r.in(externalRefused, vip), xtables.Return)
-	delivery.Add(about(externalRefused), "-p udp", r.in(externalRefused, vip), xtables.Return)
+	delivery.Add(xtables.Comment("connections that rules serve"), xtables.State("DNAT"), xtables.Return)
 	for _, id := range []setID{externalIP, externalIPLocal, loadBalancer} {
 		delivery.Add(about(id), r.in(id, vip), xtables.SetMark(r.deliver))
 	}
@@ -169,7 +176,7 @@ func (r rules) mangle() table {
 	return table{
 		name: xtables.Mangle,
 		jumps: []xtables.Entry{
-			xtables.NewEntry(xtables.Mangle, "INPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
+			xtables.NewEntry(xtables.Mangle, "PREROUTING", chainFirewall, "kubernetes firewall before ipvs", fresh),
 			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
 			xtables.NewEntry(xtables.Mangle, "PREROUTING", chainDelivery, "kubernetes delivery to ipvs"),
 			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainDelivery, "kubernetes delivery to ipvs"),
@@ -178,30 +185,50 @@ func (r rules) mangle() table {
 	}
 }
 
-// program writes all rules and replaces the existing ones. The sets must exist.
-func (r rules) program(ctx context.Context, p *xtables.Programs, saved xtables.Tables) error {
-	var all []*xtables.Transaction
-	for _, t := range r.tables() {
-		tx := &xtables.Transaction{Table: t.name}
-		for _, c := range t.chains {
-			tx.Write(c.Name, c.Rules)
-		}
-		xtables.Enter(t.jumps, saved, func(xtables.TableName) *xtables.Transaction { return tx })
-		all = append(all, tx)
+// program returns the transactions that write all rules, and the translations, in place of the existing ones. The sets
+// must exist.
+func (r rules) program(saved xtables.Tables, translations []*xtables.Fragment) []*xtables.Transaction {
+	c := translationLayout.Rebuild(translations, saved, nil)
+	c.DropStale(saved, dnat.PerService)
+	mangle := &xtables.Transaction{Table: xtables.Mangle}
+	// Chains of ports lead to the marks, and the other chains of the nat table lead to chains of ports.
+	into := map[xtables.TableName]*xtables.Transaction{
+		xtables.Mangle: mangle, xtables.Filter: &c.Before, xtables.NAT: &c.Shared,
 	}
-	return p.Restore(ctx, all...)
+	for _, t := range r.tables() {
+		for _, ch := range t.chains {
+			if ch.Name == chainMarkMasq {
+				c.Fixed.Write(ch.Name, ch.Rules)
+			} else {
+				into[t.name].Write(ch.Name, ch.Rules)
+			}
+		}
+		xtables.Enter(t.jumps, saved, func(name xtables.TableName) *xtables.Transaction { return into[name] })
+	}
+	return append([]*xtables.Transaction{mangle}, c.Transactions(xtables.NFTables)...)
 }
 
-// intact reports whether all jumps exist, and all chains have the right number of rules.
-func (r rules) intact(saved xtables.Tables) bool {
+// intact reports whether all jumps exist, and all chains have the right number of rules, those of translations
+// included.
+func (r rules) intact(saved xtables.Tables, translations []*xtables.Fragment) bool {
+	short := func(t xtables.TableName, c xtables.Chain) bool {
+		return len(saved.Of(t).Chains[c.Name]) != len(c.Rules)
+	}
 	for _, t := range r.tables() {
 		missing := func(e xtables.Entry) bool { return e.Missing(saved) }
-		short := func(c xtables.Chain) bool { return len(saved.Of(t.name).Chains[c.Name]) != len(c.Rules) }
-		if slices.ContainsFunc(t.jumps, missing) || slices.ContainsFunc(t.chains, short) {
+		if slices.ContainsFunc(t.jumps, missing) ||
+			slices.ContainsFunc(t.chains, func(c xtables.Chain) bool { return short(t.name, c) }) {
 			return false
 		}
 	}
-	return true
+	shared := xtables.Chain{Name: chainTranslations}
+	for _, f := range translations {
+		shared.Rules = append(shared.Rules, f.Shared[natTranslations]...)
+		if slices.ContainsFunc(f.Chains, func(c xtables.Chain) bool { return short(xtables.NAT, c) }) {
+			return false
+		}
+	}
+	return !short(xtables.NAT, shared)
 }
 
 // owned describes what belongs to this proxier, from this or any earlier instance.
@@ -210,6 +237,9 @@ func (r rules) owned() xtables.Ownership {
 	return xtables.Ownership{
 		Tables: []xtables.TableName{xtables.Mangle, xtables.Filter, xtables.NAT},
 		Chain: func(name xtables.TableName, chain string) bool {
+			if name == xtables.NAT && (chain == chainTranslations || dnat.PerService(chain)) {
+				return true
+			}
 			return slices.ContainsFunc(tables, func(t table) bool {
 				is := func(c xtables.Chain) bool { return c.Name == chain }
 				return t.name == name && slices.ContainsFunc(t.chains, is)

@@ -19,6 +19,7 @@ import (
 
 // Flags of a virtual server (linux/ip_vs.h).
 const (
+	// flagPersistent is not used. A virtual server of another program may have it.
 	flagPersistent = 0x1
 	// flagFallback makes the schedulers sh and mh pick another backend if the one that the hash selects has weight 0.
 	flagFallback = 0x8
@@ -43,7 +44,6 @@ type servers struct {
 
 // virtual is a virtual server in the kernel.
 type virtual struct {
-	affinity  uint32
 	scheduler string
 	flags     uint32
 	// weights are the weights of the backends: 1, or 0 for one that takes no new connections.
@@ -76,9 +76,6 @@ func (s *servers) load(ours func(frontend) bool) error {
 			continue
 		}
 		v := &virtual{scheduler: found.SchedName, flags: found.Flags & flagsOfOurs, weights: map[netip.AddrPort]int{}}
-		if found.Flags&flagPersistent != 0 {
-			v.affinity = found.Timeout
-		}
 		backends, err := s.backends(fr)
 		if err != nil {
 			return err
@@ -94,9 +91,9 @@ func (s *servers) load(ours func(frontend) bool) error {
 	return nil
 }
 
-// set creates a virtual server or changes it to the desired one.
+// set creates a virtual server or changes it to the desired one. It leaves surplus backends to retire.
 func (s *servers) set(fr frontend, want *server) error {
-	service := s.service(fr, want.affinity)
+	service := s.service(fr)
 	v := s.have[fr]
 	if v == nil {
 		if err := s.handle.NewService(service); err != nil {
@@ -104,16 +101,13 @@ func (s *servers) set(fr frontend, want *server) error {
 		}
 		v = &virtual{weights: map[netip.AddrPort]int{}}
 		s.have[fr] = v
-	} else if v.affinity != want.affinity || v.scheduler != s.scheduler || v.flags != service.Flags {
+	} else if v.scheduler != s.scheduler || v.flags != service.Flags {
 		if err := s.handle.UpdateService(service); err != nil {
 			return s.refused(fr, "change", err)
 		}
 	}
-	v.affinity, v.scheduler, v.flags = want.affinity, s.scheduler, service.Flags
-	if err := s.enlist(fr, service, v, want.backends); err != nil {
-		return err
-	}
-	return s.retire(fr, service, v, want)
+	v.scheduler, v.flags = s.scheduler, service.Flags
+	return s.enlist(fr, service, v, want.backends)
 }
 
 // enlist adds the backends that a virtual server lacks.
@@ -139,7 +133,11 @@ func (s *servers) enlist(fr frontend, service *ipvs.Service, v *virtual, want []
 
 // retire removes the backends that a virtual server should not have. One with connections stays with weight 0, so that
 // it gets no new ones, until they have ended.
-func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want *server) error {
+func (s *servers) retire(fr frontend, want *server) error {
+	service, v := s.service(fr), s.have[fr]
+	if v == nil {
+		return nil // the kernel has refused it
+	}
 	for to, weight := range v.weights {
 		if _, found := slices.BinarySearchFunc(want.backends, to, netip.AddrPort.Compare); found {
 			continue
@@ -165,9 +163,9 @@ func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want *s
 	return nil
 }
 
-// graceful reports whether a removed backend may drain. Flows of UDP (and of SCTP, which has several paths) can move to
-// any backend. They stay with a backend that gets no new flows, because of a policy or because it terminates, as long
-// as it serves. No backend drains under the scheduler dh, which maps an address to one backend and refuses connections
+// graceful reports whether a removed backend may drain. Associations of SCTP, which has several paths, can move to any
+// backend. They stay with a backend that gets no new ones, because of a policy or because it terminates, as long as it
+// serves. No backend drains under the scheduler dh, which maps an address to one backend and refuses connections
 // while that has weight 0.
 func (s *servers) graceful(fr frontend, serves bool) bool {
 	return (fr.proto == unix.IPPROTO_TCP || serves) && s.scheduler != "dh"
@@ -188,7 +186,7 @@ func (s *servers) release(fr frontend) error {
 			left = true
 			continue
 		}
-		if err := s.handle.DelDestination(s.service(fr, v.affinity), destination(to, 0)); err != nil {
+		if err := s.handle.DelDestination(s.service(fr), destination(to, 0)); err != nil {
 			return s.failed(fr, "remove backend "+to.String()+" of", err)
 		}
 		delete(v.weights, to)
@@ -214,7 +212,7 @@ func (s *servers) remove(fr frontend) error {
 	if s.have[fr] == nil {
 		return nil
 	}
-	if err := s.handle.DelService(s.service(fr, 0)); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := s.handle.DelService(s.service(fr)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return s.failed(fr, "remove", err)
 	}
 	delete(s.have, fr)
@@ -224,7 +222,7 @@ func (s *servers) remove(fr frontend) error {
 
 // backends returns the backends of a virtual server in the kernel.
 func (s *servers) backends(fr frontend) (map[netip.AddrPort]*ipvs.Destination, error) {
-	all, err := s.handle.GetDestinations(s.service(fr, 0))
+	all, err := s.handle.GetDestinations(s.service(fr))
 	if err != nil {
 		return nil, s.failed(fr, "list the backends of", err)
 	}
@@ -238,17 +236,14 @@ func (s *servers) backends(fr frontend) (map[netip.AddrPort]*ipvs.Destination, e
 }
 
 // service returns the library's type for a virtual server.
-func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
+func (s *servers) service(fr frontend) *ipvs.Service {
 	v := &ipvs.Service{
 		AddressFamily: uint16(nodeaddr.Domain(s.family)), Protocol: uint16(fr.proto),
 		Address: fr.at.Addr().AsSlice(), Port: fr.at.Port(), SchedName: s.scheduler,
-		Netmask: 0xffffffff, // affinity is to a single client address
+		Netmask: 0xffffffff,
 	}
 	if s.family == lab.V6 {
 		v.Netmask = 128
-	}
-	if affinity > 0 {
-		v.Flags, v.Timeout = flagPersistent, affinity
 	}
 	switch s.scheduler {
 	case "sh":

@@ -80,7 +80,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - IPTables: it has a few rules and IP sets in another layout.
 func ipvsFeatures() spec.FeatureSet {
 	return spec.ByKernel().With(
-		spec.IPVS, spec.NodePortAnyLocalAddress, spec.OpensFirewall, spec.MasqueradeBit,
+		spec.IPVS, spec.IPVSPersistence, spec.NodePortAnyLocalAddress, spec.OpensFirewall, spec.MasqueradeBit,
 		spec.DropInvalid, // it has no such rule, but IPVS translates replies in a hook of its own, whatever their state
 		spec.SelfHealing, // a full sync every 30 s
 	)

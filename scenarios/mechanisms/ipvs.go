@@ -25,12 +25,19 @@ func ipvs() []spec.Scenario {
 		// It has a cluster of its own, because it counts rules.
 		{
 			ID: "rs-ipvs-objects", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-			Needs: append([]spec.Feature{spec.SessionAffinity}, ipvsNeeds...),
-			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
+			Needs: ipvsNeeds,
+			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{
 				{Name: "one Service", Check: EachFamily(objectsOfWeb)},
 				{Name: "more Services", Check: EachFamily(rulesStay)},
 			},
+		},
+		{
+			ID: "rs-ipvs-persistence", Needs: append([]spec.Feature{spec.IPVSPersistence, spec.SessionAffinity}, ipvsNeeds...),
+			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
+			Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+				return serversOfWeb(ctx, w, f, "-s rr", "-p 10800")
+			})}},
 		},
 		{
 			ID: "rs-ipvs-access-filter", Needs: ipvsNeeds,
@@ -72,18 +79,26 @@ func strictARP() spec.Scenario {
 	}
 }
 
-func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
+// serversOfWeb wants virtual servers for the ClusterIP and for the NodePort on each address of n1.
+func serversOfWeb(ctx context.Context, w spec.World, f lab.Family, options ...string) error {
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp"))
 	primary := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), f, "tcp"))
 	second := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80).AtAddr(spec.Secondary), f, "tcp"))
 	servers := virtualServers(ctx, w, "n1")
 	var errs []error
 	for _, at := range []netip.AddrPort{vip, primary, second} {
-		errs = append(errs, servers.leadsTo(w, f, at, "-s rr", "-p 10800"))
+		errs = append(errs, servers.leadsTo(w, f, at, options...))
 	}
 	if at := netip.AddrPortFrom(vip.Addr(), primary.Port()); servers[at] != nil {
 		errs = append(errs, fmt.Errorf("%s, the NodePort on the ClusterIP, is a virtual server", at))
 	}
+	return errors.Join(errs...)
+}
+
+func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp"))
+	primary := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), f, "tcp"))
+	errs := []error{serversOfWeb(ctx, w, f, "-s rr")}
 	for _, want := range []struct {
 		argv []string
 		text string

@@ -16,11 +16,13 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
+// invalidNotLeaked has a Service with session affinity, too, which a proxier may translate in another way.
 func invalidNotLeaked() spec.Scenario {
 	return spec.Scenario{
-		ID: "ct-invalid-not-leaked", Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
-		Given: NearAndFar(),
-		Steps: []spec.Step{{Check: behindEachService("c1", func(stray) error { return nil })}},
+		ID: "ct-invalid-not-leaked", Needs: []spec.Feature{spec.ClusterIP, spec.SessionAffinity, spec.DropInvalid},
+		Given: append(NearAndFar(), Service("sticky", Selecting("far"), Affinity())),
+		Steps: []spec.Step{{Check: behindServices("c1", map[string]string{"near": "b1", "far": "a2", "sticky": "a2"},
+			func(stray) error { return nil })}},
 	}
 }
 
@@ -52,12 +54,17 @@ type stray struct {
 	after traffic.Answer
 }
 
-// behindEachService returns a check that sends a stray segment behind the Services near and far to a client, in each
-// family, and judges the outcome.
+// behindEachService is behindServices for the Services near and far.
 func behindEachService(client string, judge func(stray) error) Check {
+	return behindServices(client, map[string]string{"near": "b1", "far": "a2"}, judge)
+}
+
+// behindServices returns a check that sends a stray segment behind each Service to a client, from the Service's pod, in
+// each family, and judges the outcome.
+func behindServices(client string, pods map[string]string, judge func(stray) error) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
 		var errs []error
-		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
+		for service, pod := range pods {
 			if err := spec.Catch(func() error {
 				s, err := strayBehindService(ctx, w, family, client, service, pod)
 				spec.TryDo(err)

@@ -158,7 +158,9 @@ func TestShippedFilesAreValid(t *testing.T) {
 			t.Errorf("%s: %v", file.Name(), err)
 		}
 	}
-	if f, err := Shipped("iptables"); f != nil || err != nil {
-		t.Errorf("a built-in proxier has expectations: %v, %v", f, err)
+	for _, builtIn := range []string{"iptables", "iptables-legacy", "ipvs", "nftables", "userspace"} {
+		if f, err := Shipped(builtIn); f != nil || err != nil {
+			t.Errorf("the built-in proxier %s has expectations: %v, %v", builtIn, f, err)
+		}
 	}
 }

@@ -130,6 +130,8 @@ const (
 	// IPVS: the proxier programs IPVS virtual servers, a device kube-ipvs0 and IP sets in the shape that kube-proxy
 	// documents.
 	IPVS Feature = "ipvs"
+	// IPVSPersistence: virtual servers remember the clients of Services with session affinity (ipvsadm(8), -p).
+	IPVSPersistence Feature = "ipvs-persistence"
 	// NFTables: the proxier programs an nftables table with verdict maps in the shape that kube-proxy documents.
 	NFTables Feature = "nftables"
 	// ModeSwitch: the program has another mode, and each mode removes what the other one has left on the node.
@@ -194,7 +196,7 @@ var options = map[Feature]string{
 
 var mechanisms = []Feature{
 	InKernel, KernelNAT, RandomSpread, VirtualIP, Relays, MasqueradeMark, IPTables, IPTablesLegacy, IPVS,
-	NFTables, ModeSwitch, Cleanup, NetworkPolicy, PolicyDropLog, CalicoChains,
+	IPVSPersistence, NFTables, ModeSwitch, Cleanup, NetworkPolicy, PolicyDropLog, CalicoChains,
 }
 
 // Kind returns the kind of the feature, or "" if the feature is not known.

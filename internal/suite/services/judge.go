@@ -102,7 +102,7 @@ func (p *player) state(w spec.World) *oracle.State {
 	s := &oracle.State{Offers: oracle.Offers{
 		Topology: w.Features()[spec.Topology], NodeHints: w.Features()[spec.NodeHints],
 		SourceRanges: w.Features()[spec.SourceRanges], ServiceProxyName: w.Features()[spec.ServiceProxyName],
-	}, OneSet: w.Features()[spec.IPVS]}
+	}}
 	s.Services, s.EndpointSlices, s.Nodes = objects(w)
 	if p.policed = nil; w.Features()[spec.NetworkPolicy] {
 		p.policed = newIsolation(w.Store().Snapshot(), !w.Features()[spec.SourceAddress])

@@ -28,6 +28,14 @@ var ipvsFaults = []Fault{
 			s.SchedName = "sh"
 			return h.UpdateService(s)
 		})},
+	{Name: "persistence-lost",
+		Description: "Virtual servers do not remember the clients of Services with session affinity.",
+		Proxiers:    []string{"kube-proxy-ipvs"},
+		Node: eachServer(func(h *ipvs.Handle, s *ipvs.Service) error {
+			const persistent = 0x1 // linux/ip_vs.h
+			s.Flags &^= persistent
+			return h.UpdateService(s)
+		})},
 	{Name: "ipvs-addresses-lost", Description: "The addresses of Services are not on kube-ipvs0.",
 		Proxiers: virtualServers, Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			h := node.Host.Netlink()

@@ -25,9 +25,6 @@ type State struct {
 	EndpointSlices []*discoveryv1.EndpointSlice
 	// Offers are the options of the API that the implementation offers. What it does not offer is left open.
 	Offers Offers
-	// OneSet is set if an address has one set of endpoints for all clients, as in IPVS. Under external policy Local,
-	// clients inside the cluster may then get the endpoints of policy Local alone.
-	OneSet bool
 }
 
 // Offers are the options that the API leaves to implementations.
@@ -210,8 +207,6 @@ func (s *State) routed(q Question, c claim, all []endpoint) Answer {
 		return s.everywhere(c, all, internalCluster, at)
 	case !local:
 		return s.everywhere(c, all, externalCluster, at, cmp.Or(q.From.Node, at))
-	case q.From.inside() && c.kind != nodePort && s.OneSet:
-		return orLocal(s.everywhere(c, all, externalInside, at), all, at).because(oneSet)
 	case q.From.inside() && c.kind != nodePort:
 		return s.everywhere(c, all, externalInside, at)
 	case q.From.inside():

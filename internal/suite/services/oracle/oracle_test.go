@@ -198,28 +198,6 @@ func ranged(ranges ...string) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges }
 }
 
-// IPVS has no virtual server for some clients alone (kubernetes#93456, #97081).
-func TestOneSetOfEndpointsForAllClients(t *testing.T) {
-	s := world(etpLocal, endpointOn("n1", onN1, forZone("west")), endpointOn("n2", onN2, forZone("east")))
-	q := Question{From: podOnN1, To: netip.MustParseAddrPort(lbIP + ":80"), Protocol: corev1.ProtocolTCP}
-	at := func(addr string) netip.AddrPort { return netip.MustParseAddrPort(addr + ":8080") }
-	if a := s.Ask(q); !slices.Equal(a.Endpoints, []netip.AddrPort{at(onN2)}) {
-		t.Errorf("by hints: %+v", a)
-	}
-	s.OneSet = true
-	a := s.Ask(q)
-	if a.Verdict != Served || !slices.Contains(a.Endpoints, at(onN1)) || !slices.Contains(a.Endpoints, at(onN2)) {
-		t.Errorf("by hints or by the policy: %+v", a)
-	}
-	if f := s.Follow(q, at(onN1)); f.Verdict != Open {
-		t.Errorf("nothing says what becomes of a connection: %+v", f)
-	}
-	q.To = netip.MustParseAddrPort(vip + ":80")
-	if a := s.Ask(q); !slices.Equal(a.Endpoints, []netip.AddrPort{at(onN2)}) {
-		t.Errorf("the policy does not concern the ClusterIP: %+v", a)
-	}
-}
-
 // KEP-2447: "It is optional for other service proxy implementations".
 func TestTheLabelOfAnotherProxierIsAnOption(t *testing.T) {
 	s := world(func(svc *corev1.Service) { svc.Labels = map[string]string{labelProxyName: "another"} },

@@ -69,9 +69,6 @@ var (
 	externalInside = Rule{"external-local-inside",
 		"Traffic sent to an External IP or LoadBalancer IP from within the cluster always gets Cluster semantics.",
 		serviceAPI + "#ServiceSpec"}
-	oneSet = Rule{"one-set-of-endpoints",
-		"IPVS has one set of endpoints for all clients, so that local ones alone may serve clients inside.",
-		"https://github.com/kubernetes/kubernetes/issues/93456"}
 	nodePortInside = Rule{"nodeport-local-inside",
 		"Clients inside may need to take traffic policy into account when picking a node for a NodePort.",
 		serviceAPI + "#ServiceSpec"}
@@ -152,7 +149,7 @@ func Rules() []Rule {
 	return []Rule{
 		unclaimed, otherProxier, proxyNameOptional, aliased, proxyMode, sharedFrontend, outsideToClusterIP,
 		foreignFamily, otherAddresses, internalCluster, internalLocal, internalNobody, externalCluster, externalLocal,
-		externalNobody, externalNowhere, externalInside, oneSet, nodePortInside, noEndpoints, noEndpointsOutside,
+		externalNobody, externalNowhere, externalInside, nodePortInside, noEndpoints, noEndpointsOutside,
 		terminating,
 		duplicated, hinted, hintsOptional, hintsOfUnready, hintsAtClient, publishedNotReady, sliceHandedOver,
 		portProtocol, portUnrestricted, multicastEndpoint, outOfRange, rangesIgnored, rangesElsewhere, clientKept,
