@@ -30,6 +30,20 @@ type kernel struct {
 func (k kernel) image() string   { return filepath.Join(k.dir, "vmlinux") }
 func (k kernel) modules() string { return filepath.Join(k.dir, "lib", "modules") }
 
+// environ returns the environment of commands in the guest: that of this program. In user-mode Linux the host maps each
+// page of a program by itself, and a program that needs more than vm.max_map_count of them, usually 65,530 (256 MiB),
+// hangs or crashes. There Go programs collect garbage before that, unless the user has set another limit.
+func (k kernel) environ() []string {
+	env := os.Environ()
+	if k.name == uml && os.Getenv(memoryLimit) == "" {
+		env = append(env, memoryLimit+"=160MiB")
+	}
+	return env
+}
+
+// memoryLimit is the variable for a Go program's soft limit of memory (package runtime).
+const memoryLimit = "GOMEMLIMIT"
+
 // packages are the names of the kernel packages of Debian 12 (bookworm, bookworm-security); the newest one is taken.
 // Variants (cloud, rt, unsigned, dbg) lack modules or are built otherwise.
 var packages = map[string]*regexp.Regexp{

@@ -68,6 +68,24 @@ func TestUMLIsBuiltOnceForItsConfiguration(t *testing.T) {
 	}
 }
 
+// Go programs in user-mode Linux stay below the number of pages that it can map.
+func TestMemoryLimitInUML(t *testing.T) {
+	for _, c := range []struct{ kernel, set, want string }{
+		{uml, "", "160MiB"}, {uml, "1GiB", "1GiB"}, {"6.12", "", ""},
+	} {
+		t.Setenv(memoryLimit, c.set)
+		got := ""
+		for _, e := range (kernel{name: c.kernel}).environ() {
+			if value, ok := strings.CutPrefix(e, memoryLimit+"="); ok {
+				got = value // the last one counts
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s, set to %q: %q, want %q", c.kernel, c.set, got, c.want)
+		}
+	}
+}
+
 func TestUMLSaysWhatABuildNeeds(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := findKernel(t.TempDir(), uml)

@@ -109,7 +109,7 @@ func newJob(args []string, outs []string, k kernel) (job, error) {
 	if err != nil {
 		return job{}, err
 	}
-	j := job{Args: args, Dir: dir, Env: os.Environ(), Modules: k.modules(), Outs: outs, Interactive: len(args) == 0}
+	j := job{Args: args, Dir: dir, Env: k.environ(), Modules: k.modules(), Outs: outs, Interactive: len(args) == 0}
 	if j.Interactive {
 		size, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
 		if err != nil {
