@@ -61,7 +61,7 @@ func (r *renderer) frontends(f *xtables.Fragment, p *model.Port) {
 	names, proto := dnat.NamesOf(p.ID), p.ID.Protocol
 	if len(p.Internal()) > 0 {
 		f.Share(natServices, xtables.Comment(p.ID.String()+" cluster IP"), xtables.To(p.ClusterIP, proto, p.Number),
-			xtables.Jump(internalChain(p)))
+			xtables.Jump(dnat.InternalChain(p)))
 	}
 	if !p.Anywhere {
 		return
@@ -115,14 +115,6 @@ func (r *renderer) healthCheck(f *xtables.Fragment, p *model.Port) {
 		f.Share(filterNodePorts, xtables.Comment(p.ID.String()+" health check node port"),
 			xtables.ToPort(corev1.ProtocolTCP, p.HealthCheckPort), xtables.Accept)
 	}
-}
-
-// internalChain returns the chain for traffic to the ClusterIP.
-func internalChain(p *model.Port) string {
-	if p.InternalLocal {
-		return dnat.NamesOf(p.ID).Local
-	}
-	return dnat.NamesOf(p.ID).Cluster
 }
 
 // chooseEndpoint creates the chains between a frontend and the translation to an endpoint.

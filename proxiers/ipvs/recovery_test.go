@@ -10,11 +10,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/dnat"
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/proxiers/model"
 )
 
 // TestRestart: a proxier that finds what a former one has left takes over, removes what is out of date, and leaves
@@ -99,18 +103,26 @@ func TestHealing(t *testing.T) {
 func TestFlushedRules(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)
-	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
+	// The first Service is served by rules, the others by IPVS.
+	cluster := func(n int) *store.Snapshot {
+		s := proxiertest.Cluster(n, 2)
+		s.Services[0].Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		return s
+	}
+	proxiertest.Apply(t, in, cluster(3))
+	id := model.PortID{Namespace: "test", Name: "svc-00000", Port: "http", Protocol: corev1.ProtocolTCP}
 	for _, command := range []string{"nft flush ruleset", "nft flush chain ip nat KUBE-POSTROUTING",
+		"nft flush chain ip nat " + chainTranslations, "nft flush chain ip nat " + dnat.NamesOf(id).Cluster,
 		"nft flush chain ip filter INPUT", "ip rule delete priority 400", "ip route flush table 7430"} {
 		words := strings.Fields(command)
 		if err := node.Host.NS.Run(exec.CommandContext(t.Context(), words[0], words[1:]...)); err != nil {
 			t.Fatal(err)
 		}
 		for n := range 2 {
-			proxiertest.Apply(t, in, proxiertest.Cluster(4+n, 2))
+			proxiertest.Apply(t, in, cluster(4+n))
 		}
 		fresh := start(t, proxiertest.UpNode(t, lab.V4))
-		proxiertest.Apply(t, fresh, proxiertest.Cluster(5, 2))
+		proxiertest.Apply(t, fresh, cluster(5))
 		expectLines(t, "after "+command, contents(t, in), contents(t, fresh))
 	}
 }

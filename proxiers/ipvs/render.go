@@ -141,7 +141,7 @@ func (r *rendering) clusterIP() {
 	p, what := r.port, "cluster IP"
 	at := netip.AddrPortFrom(p.ClusterIP, p.Number)
 	if translatesAll(p) && len(p.Internal()) > 0 {
-		r.translate(what, at, internalChain(p))
+		r.translate(what, at, dnat.InternalChain(p))
 	} else {
 		r.serve(what, at, p.Internal())
 	}

@@ -67,11 +67,3 @@ func (t translator) chains(f *xtables.Fragment, p *model.Port) {
 		f.Own(t.Translate(p, ep))
 	}
 }
-
-// internalChain returns the chain for traffic to the ClusterIP.
-func internalChain(p *model.Port) string {
-	if p.InternalLocal {
-		return dnat.NamesOf(p.ID).Local
-	}
-	return dnat.NamesOf(p.ID).Cluster
-}

@@ -40,6 +40,14 @@ func NamesOf(id model.PortID) Names {
 	return Names{prefixCluster + h, prefixLocal + h, prefixExternal + h, prefixFirewall + h}
 }
 
+// InternalChain returns the name of the chain for traffic to the ClusterIP.
+func InternalChain(p *model.Port) string {
+	if p.InternalLocal {
+		return NamesOf(p.ID).Local
+	}
+	return NamesOf(p.ID).Cluster
+}
+
 // EndpointChain returns the name of the chain that translates to an endpoint of a port.
 func EndpointChain(id model.PortID, ep netip.AddrPort) string {
 	return prefixEndpoint + hash(id, ep.String())

@@ -5,7 +5,6 @@ package faults
 import (
 	"time"
 
-	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -25,12 +24,9 @@ var sabotageFaults = []Fault{
 		Sabotage: spec.Sabotage{CountEndpoints: func(int) int { return 0 }}},
 	{Name: "endpoints-miscounted", Description: "Health-check ports tell of one endpoint too many, where there are any.",
 		Proxiers: builtIn, Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return n + min(n, 1) }}},
-	// IPVS never serves a flow from a removed backend, and relays end with their Service.
+	// Relays end with their Service.
 	{Name: "stale-flows-stay", Description: "UDP flows to endpoints that are gone go on for ever.",
-		Proxiers: []string{"iptables", "iptables-legacy", "nftables"}, Sabotage: keepStaleFlows},
-	{Name: "flows-never-move", Description: "UDP flows whose endpoint is gone are not served by another one.",
-		Proxiers: []string{"iptables", "iptables-legacy", "nftables", "ipvs"}, Sabotage: keepStaleFlows,
-		Node: sysctls(netns.Setting{Key: "net.ipv4.vs.expire_nodest_conn", Value: "0", Optional: true})},
+		Proxiers: []string{"iptables", "iptables-legacy", "nftables", "ipvs"}, Sabotage: keepStaleFlows},
 	{Name: "sessions-stay", Description: "Relays keep UDP clients with endpoints that are gone.",
 		Proxiers: []string{"userspace"}, Sabotage: keepStaleFlows},
 	{Name: "gives-up-on-failure", Description: "When rules cannot be changed, all rules are removed.",

@@ -158,7 +158,8 @@ var serviceFaults = []Fault{
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 		})},
 	{Name: "affinity-for-tcp-alone", Description: "Clients of Services without a TCP port are not remembered.",
-		Proxiers: kubeRules, // IPVS and relays remember the flow itself for a while
+		// Relays and the IPVS of kube-proxy remember the flow itself for a while.
+		Proxiers: slices.Concat(kubeRules, []string{"ipvs"}),
 		State: each(func(s *corev1.Service) {
 			tcp := func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolTCP }
 			if !slices.ContainsFunc(s.Spec.Ports, tcp) {
