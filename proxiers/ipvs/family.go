@@ -42,7 +42,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		return err
 	}
 	if f.known {
-		intact, err := f.kernel.rulesIntact(ctx, f.want.allTranslations())
+		intact, err := f.kernel.rulesIntact(ctx, f.want)
 		if err == nil && intact {
 			intact, err = f.kernel.sampleIntact()
 		}

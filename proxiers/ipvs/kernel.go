@@ -121,13 +121,13 @@ func (k *kernel) writeRules(ctx context.Context, translations []*xtables.Fragmen
 
 // rulesIntact reports whether all rules are in place; another program may have deleted some. It costs one message if no
 // program has written rules since the last check.
-func (k *kernel) rulesIntact(ctx context.Context, translations []*xtables.Fragment) (bool, error) {
+func (k *kernel) rulesIntact(ctx context.Context, want *desired) (bool, error) {
 	generation, err := observe.RulesetGeneration(k.ns)
 	if err != nil || generation == k.generation {
 		return err == nil, err
 	}
 	saved, err := k.programs.Save(ctx)
-	if err != nil || !k.rules.intact(saved, translations) {
+	if err != nil || !k.rules.intact(saved, want.allTranslations()) {
 		return false, err
 	}
 	k.generation = generation
