@@ -141,7 +141,8 @@ func TestHealing(t *testing.T) {
 
 // TestCrowd: with many endpoints, new rules have no comments, and existing rules keep theirs.
 func TestCrowd(t *testing.T) {
-	few, many := proxiertest.Cluster(dnat.MaxCommentedEndpoints/5, 5), proxiertest.Cluster(dnat.MaxCommentedEndpoints/5+1, 5)
+	const most = dnat.MaxCommentedEndpoints / 5
+	few, many := proxiertest.Cluster(most, 5), proxiertest.Cluster(most+1, 5)
 	in := start(t, NFT, proxiertest.Node(t, lab.V4))
 	proxiertest.Apply(t, in, few)
 	first := kernelRules(t, in)

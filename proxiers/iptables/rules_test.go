@@ -61,6 +61,7 @@ func TestServiceRules(t *testing.T) {
 		podRange: netip.MustParsePrefix("10.0.0.0/8"),
 		nodeAddr: netip.MustParseAddr("192.168.7.11"),
 	}
+	terse := renderer{podRange: pods.podRange, chains: dnat.Chains{Terse: true}}
 	for _, c := range []struct {
 		name string
 		r    renderer
@@ -139,7 +140,7 @@ nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -j SET --add-set KUBE-SEP-ZX7GRIZKSNUQ3LAJ src --exist
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
 `},
-		{"among many endpoints", renderer{podRange: pods.podRange, chains: dnat.Chains{Terse: true}}, port.Service(port.RemoteOnly), captureClusterIP + `
+		{"among many endpoints", terse, port.Service(port.RemoteOnly), captureClusterIP + `
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
 nat KUBE-SVC-XPGD46QRK7WJZT7O -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -s 10.180.2.1 -j KUBE-MARK-MASQ

@@ -190,8 +190,8 @@ func TestUDPStaysWhileServed(t *testing.T) {
 	}
 }
 
-// TestConnectionsOutlastAffinity: a connection stays with its backend when a Service gets session affinity, so that rules
-// serve new ones instead of IPVS, and when it loses it.
+// TestConnectionsOutlastAffinity: a connection stays with its backend when a Service gets session affinity, so that
+// rules serve new ones instead of IPVS, and when it loses it.
 func TestConnectionsOutlastAffinity(t *testing.T) {
 	in := drainNode(t)
 	plain, sticky := servedBy(backendA, backendB), servedBy(backendA, backendB)

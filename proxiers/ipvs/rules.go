@@ -119,8 +119,8 @@ func (r rules) filter() table {
 	forward, nodePort := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}
 	guard, refuse := xtables.Chain{Name: chainIPVSFilter}, xtables.Chain{Name: chainRefuse}
 	if r.podRange.IsValid() {
-		// It is not translated back, so whoever gets it resets its connection: the node itself, or a client whose connection
-		// the rules have translated.
+		// It is not translated back, so whoever gets it resets its connection: the node itself, or a client whose
+		// connection the rules have translated.
 		invalid := []xtables.Part{xtables.From(r.podRange), xtables.State("INVALID"), xtables.Drop}
 		guard.Add(invalid...)
 		forward.Add(invalid...)

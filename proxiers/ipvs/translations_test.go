@@ -21,6 +21,8 @@ func TestTranslations(t *testing.T) {
 	}
 	local := func(p *model.Port) { everything(p); p.ExternalLocal = true }
 	udp := func(p *model.Port) { p.ID.Protocol = corev1.ProtocolUDP }
+	nobody := func(p *model.Port) { p.Cluster, p.Local, p.Anywhere = nil, nil, false }
+	sticky := func(p *model.Port) { withoutLocal(p); p.Affinity, p.ExternalIPs = affinity, addrs("198.51.100.1") }
 	for _, c := range []struct {
 		name   string
 		change func(*model.Port)
@@ -39,18 +41,18 @@ func TestTranslations(t *testing.T) {
 			"TRANSLATIONS -m udp -p udp -d 10.96.0.10 --dport 80 -j SVL", "SVL -j NEAR",
 			"NEAR -s 10.244.1.5 -j KUBE-MARK-MASQ", "NEAR -m udp -p udp -j DNAT --to-destination 10.244.1.5:8080",
 		}},
-		{"UDP without endpoints", func(p *model.Port) { udp(p); p.Cluster, p.Local, p.Anywhere = nil, nil, false }, nil},
-		{"affinity", func(p *model.Port) { withoutLocal(p); p.Affinity, p.ExternalIPs = affinity, addrs("198.51.100.1") },
-			[]string{
-				"TRANSLATIONS -m tcp -p tcp -d 10.96.0.10 --dport 80 -j SVC",
-				"TRANSLATIONS -m tcp -p tcp -d 198.51.100.1 --dport 80 -j EXT",
-				"EXT -j MARK --and-mark 0xffffdfff", "EXT -j KUBE-MARK-MASQ", "EXT -j SVC",
-				"SVC -m set --match-set FAR src -j FAR", "SVC -j FAR",
-				"FAR -s 10.244.2.7 -j KUBE-MARK-MASQ", "FAR -j SET --add-set FAR src --exist",
-				"FAR -m tcp -p tcp -j DNAT --to-destination 10.244.2.7:8080",
-			}},
+		{"UDP without endpoints", func(p *model.Port) { udp(p); nobody(p) }, nil},
+		{"affinity", sticky, []string{
+			"TRANSLATIONS -m tcp -p tcp -d 10.96.0.10 --dport 80 -j SVC",
+			"TRANSLATIONS -m tcp -p tcp -d 198.51.100.1 --dport 80 -j EXT",
+			"EXT -j MARK --and-mark 0xffffdfff", "EXT -j KUBE-MARK-MASQ", "EXT -j SVC",
+			"SVC -m set --match-set FAR src -j FAR", "SVC -j FAR",
+			"FAR -s 10.244.2.7 -j KUBE-MARK-MASQ", "FAR -j SET --add-set FAR src --exist",
+			"FAR -m tcp -p tcp -j DNAT --to-destination 10.244.2.7:8080",
+		}},
 		{"external policy Local", local, append([]string{
-			"EXT -j SVL", "SVL -j NEAR", "SVC -m statistic --mode random --probability 0.5000000000 -j NEAR", "SVC -j FAR",
+			"EXT -j SVL", "SVL -j NEAR",
+			"SVC -m statistic --mode random --probability 0.5000000000 -j NEAR", "SVC -j FAR",
 			"NEAR -s 10.244.1.5 -j KUBE-MARK-MASQ", "NEAR -m tcp -p tcp -j DNAT --to-destination 10.244.1.5:8080",
 		}, outsideOfLocal...)},
 		{"external policy Local without local endpoint", func(p *model.Port) { withoutLocal(p); local(p) },

@@ -33,7 +33,8 @@ func ipvs() []spec.Scenario {
 			},
 		},
 		{
-			ID: "rs-ipvs-persistence", Needs: append([]spec.Feature{spec.IPVSPersistence, spec.SessionAffinity}, ipvsNeeds...),
+			ID:    "rs-ipvs-persistence",
+			Needs: append([]spec.Feature{spec.IPVSPersistence, spec.SessionAffinity}, ipvsNeeds...),
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
 			Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 				return serversOfWeb(ctx, w, f, "-s rr", "-p 10800")

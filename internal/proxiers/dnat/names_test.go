@@ -6,24 +6,29 @@ import (
 	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/viplab/viplab/proxiers/model"
 )
 
 // TestChainNames holds the names that kube-proxy gives, from listings of real clusters and its documentation.
 func TestChainNames(t *testing.T) {
+	port := func(namespace, name, port string, proto corev1.Protocol) model.PortID {
+		return model.PortID{Namespace: namespace, Name: name, Port: port, Protocol: proto}
+	}
 	for _, c := range []struct {
 		id       model.PortID
 		endpoint string
 		want     string
 	}{
-		{model.PortID{Namespace: "default", Name: "kubernetes", Port: "https", Protocol: "TCP"}, "", "NPX46M4PTMTKRN6Y"},
-		{model.PortID{Namespace: "kube-system", Name: "kube-dns", Port: "dns", Protocol: "UDP"}, "", "TCOU7JCQXEZGVUNU"},
-		{model.PortID{Namespace: "kube-system", Name: "kube-dns", Port: "dns-tcp", Protocol: "TCP"}, "", "ERIFXISQEP7F7OF4"},
-		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "", "2IRACUALRELARSND"},
-		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "10.244.120.102:80", "AO6KYGU752IZFEZ4"},
-		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "10.244.120.103:80", "PJFBSHHDX4VZAOXM"},
-		{model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: "TCP"}, "", "XPGD46QRK7WJZT7O"},
-		{model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: "TCP"}, "10.180.0.1:80", "SXIVWICOYRO3J4NJ"},
+		{port("default", "kubernetes", "https", "TCP"), "", "NPX46M4PTMTKRN6Y"},
+		{port("kube-system", "kube-dns", "dns", "UDP"), "", "TCOU7JCQXEZGVUNU"},
+		{port("kube-system", "kube-dns", "dns-tcp", "TCP"), "", "ERIFXISQEP7F7OF4"},
+		{port("default", "webapp", "", "TCP"), "", "2IRACUALRELARSND"},
+		{port("default", "webapp", "", "TCP"), "10.244.120.102:80", "AO6KYGU752IZFEZ4"},
+		{port("default", "webapp", "", "TCP"), "10.244.120.103:80", "PJFBSHHDX4VZAOXM"},
+		{port("ns1", "svc1", "p80", "TCP"), "", "XPGD46QRK7WJZT7O"},
+		{port("ns1", "svc1", "p80", "TCP"), "10.180.0.1:80", "SXIVWICOYRO3J4NJ"},
 	} {
 		if got := hash(c.id, c.endpoint); got != c.want {
 			t.Errorf("%v %s: got %s, want %s", c.id, c.endpoint, got, c.want)
@@ -47,7 +52,9 @@ func TestSetNamesFit(t *testing.T) {
 
 // TestTablesOfSets: few endpoints get large hash tables, and the tables of many stay within the limit.
 func TestTablesOfSets(t *testing.T) {
-	for sets, want := range map[int]int{0: 16384, 1: 16384, 256: 16384, 257: 8192, 5000: 512, 1 << 15: 128, 1 << 20: 128} {
+	for sets, want := range map[int]int{
+		0: 16384, 1: 16384, 256: 16384, 257: 8192, 5000: 512, 1 << 15: 128, 1 << 20: 128,
+	} {
 		if got := buckets(sets); got != want {
 			t.Errorf("%d sets: got %d buckets each, want %d", sets, got, want)
 		}
