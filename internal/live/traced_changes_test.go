@@ -96,7 +96,7 @@ func (l *tracedLab) check(t *testing.T, m mode, k kind, family lab.Family) {
 	e := l.evidence(t, r.Proto)
 	first := observe.Tuple{Src: r.Source, Dst: r.Address}
 	k = k.through(e.enters(first))
-	w := &wanted{t: t, lab: l, mode: m, kind: k, family: family, evidence: e}
+	w := &wanted{t: t, lab: l, mode: m.of(k), kind: k, family: family, evidence: e}
 	w.follow(first)
 	w.compare(r.Walk, first)
 	w.compareRules(r.Walk)

@@ -31,6 +31,14 @@ type mode struct {
 	rewrites bool
 }
 
+// of returns the mode as it serves a kind: where IPVS does not serve UDP and policy Local, rules do.
+func (m mode) of(k kind) mode {
+	if m.virtual && (k.proto == "udp" || k.to == "n1:30081") {
+		m.virtual = false
+	}
+	return m
+}
+
 var modes = []mode{
 	{name: "iptables", backend: "iptables-nft", mark: 0x4000},
 	{name: "nftables", backend: "nftables"},
@@ -77,7 +85,7 @@ var kinds = []kind{
 	{name: "NodePort, Local, no endpoint", from: client, to: "n2:30081", path: []string{client, "n2"}, outcome: "Silence", end: "n2", by: "default/local", not: []string{"program"}},
 	{name: "no endpoint", both: true, from: "c1", to: "empty", path: []string{pod, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
 	{name: "NodePort, no endpoint", marked: true, from: client, to: "n1:30082", path: []string{client, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
-	{name: "outside of the source ranges", marked: true, from: client, to: "lb/shut", path: []string{client, anyNode}, outcome: "Silence", end: anyNode, by: "default/shut", not: []string{"program"}},
+	{name: "outside of the source ranges", from: client, to: "lb/shut", path: []string{client, anyNode}, outcome: "Silence", end: anyNode, by: "default/shut", not: []string{"program"}},
 	{name: "inside of the source ranges", from: client, to: "lb/open", path: []string{client, anyNode, "n2", far}, at: anyNode, server: "far:8080", masquerade: true, outcome: "Reply", not: []string{"program"}},
 	{name: "ICMP error", from: "c1", to: "far:closed", proto: "udp", path: []string{pod, "n1", "n2", far}, at: "n1", server: "far:9", outcome: "Refused", not: []string{"userspace"}},
 	{name: "ICMP error through NodePort", from: client, to: "n1:30009", proto: "udp", path: []string{client, "n1", "n2", far}, at: "n1", server: "far:9", masquerade: true, outcome: "Refused", not: []string{"userspace"}},

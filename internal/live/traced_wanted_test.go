@@ -60,7 +60,7 @@ func (w *wanted) pass(node string) {
 		w.t.Fatalf("%s does not track %s > %s", node, w.now.Src, w.now.Dst)
 	}
 	w.change(node, begin, func(now *trace.Tuple) { now.State = "NEW" })
-	if strings.HasPrefix(k.to, "lb/") && (node == k.at || node == k.end) {
+	if strings.HasPrefix(k.to, "lb/") && node == k.at {
 		w.change(node, begin, func(now *trace.Tuple) { now.Mark |= w.mode.delivers })
 	}
 	if w.mode.virtual && k.marked {
