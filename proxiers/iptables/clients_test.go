@@ -133,6 +133,15 @@ func TestSetInUse(t *testing.T) {
 		proxiertest.Apply(t, in, left)
 		remembered(t, in, second, nil)
 		restore((*xtables.Transaction).Remove)
+		for sets := dialSets(t, in); ; proxiertest.Again(t, in, left) {
+			held, err := sets.Timeouts("KUBE-SEP-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(held) == 1 {
+				break
+			}
+		}
 		if got, want := kernelSets(t, in, in.families[0]), []string{"v4 set " + first.Name + " 1m0s"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
