@@ -31,11 +31,9 @@ type mode struct {
 	rewrites bool
 }
 
-// of returns the mode as it serves a kind: where IPVS does not serve UDP and policy Local, rules do.
+// of returns the mode as it serves a kind: where IPVS serves TCP and SCTP, rules serve UDP and policy Local.
 func (m mode) of(k kind) mode {
-	if m.virtual && (k.proto == "udp" || k.to == "n1:30081") {
-		m.virtual = false
-	}
+	m.virtual = m.virtual && k.proto != "udp" && !k.local
 	return m
 }
 
@@ -65,6 +63,8 @@ type kind struct {
 	outcome    string
 	// end is the node where a rule ends the packet, and by matches the step. Both are empty if it arrives.
 	end, by string
+	// local means that the policy Local leads to an endpoint.
+	local bool
 	// marked means that IPVS's rules mark a packet which then has no way: they do so before others look at it.
 	marked bool
 	// not are the modes that have another way, or do not serve this kind.
@@ -80,7 +80,7 @@ var kinds = []kind{
 	{name: "hairpin", both: true, from: "near", to: "svc/near", path: []string{near, "n1", near}, at: "n1", server: "near:8080", masquerade: true,
 		outcome: "Reply"},
 	{name: "NodePort, Cluster", both: true, from: client, to: "n1:30080", path: []string{client, "n1", "n2", far}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
-	{name: "NodePort, Local", from: client, to: "n1:30081", path: []string{client, "n1", near}, at: "n1", server: "near:8080", outcome: "Reply",
+	{name: "NodePort, Local", local: true, from: client, to: "n1:30081", path: []string{client, "n1", near}, at: "n1", server: "near:8080", outcome: "Reply",
 		not: []string{"program"}},
 	{name: "NodePort, Local, no endpoint", from: client, to: "n2:30081", path: []string{client, "n2"}, outcome: "Silence", end: "n2", by: "default/local", not: []string{"program"}},
 	{name: "no endpoint", both: true, from: "c1", to: "empty", path: []string{pod, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
