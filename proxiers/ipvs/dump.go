@@ -48,8 +48,8 @@ func (d *desired) purposes() map[string]string {
 // the addresses on the device, the rule for local delivery, sets with entries, and the rules.
 func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	seen := *k // reads the kernel into a copy, so that k stays as it is
-	servers, device, sets := *k.servers, *k.device, *k.sets
-	seen.servers, seen.device, seen.sets = &servers, &device, &sets
+	servers, device, sets, clients := *k.servers, *k.device, *k.sets, *k.clients
+	seen.servers, seen.device, seen.sets, seen.clients = &servers, &device, &sets, &clients
 	if err := seen.load(want); err != nil {
 		return nil, err
 	}
@@ -72,11 +72,11 @@ func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	fmt.Fprintln(&b, k.delivery)
 	seen.dumpSets(&b, want)
 	b.WriteByte('\n')
-	clients, err := k.clients.Dump()
+	remembered, err := k.clients.Dump()
 	if err != nil {
 		return nil, err
 	}
-	b.Write(clients)
+	b.Write(remembered)
 	text, err := k.programs.SaveText(ctx, xtables.Mangle, xtables.Filter, xtables.NAT)
 	if err != nil {
 		return nil, err

@@ -152,8 +152,8 @@ func (k *kernel) sampleIntact() (bool, error) {
 	return true, nil
 }
 
-// translate changes the rules of translations. Rules that stay in place keep the generation known: each transaction
-// counts as one, so another number means that another program has written rules in between.
+// translate changes the rules of translations. Each transaction adds one to the ruleset's generation. If the generation
+// has grown by more, another program has written rules in between, and the next change checks all of them.
 func (k *kernel) translate(ctx context.Context, changes []kit.Swap[*xtables.Fragment]) error {
 	all := slices.DeleteFunc(translationLayout.Delta(changes).Transactions(xtables.NFTables),
 		(*xtables.Transaction).IsEmpty)

@@ -21,7 +21,7 @@ func TestTranslations(t *testing.T) {
 	}
 	local := func(p *model.Port) { everything(p); p.ExternalLocal = true }
 	udp := func(p *model.Port) { p.ID.Protocol = corev1.ProtocolUDP }
-	nobody := func(p *model.Port) { p.Cluster, p.Local, p.Anywhere = nil, nil, false }
+	unserved := func(p *model.Port) { p.Cluster, p.Local, p.Anywhere = nil, nil, false }
 	sticky := func(p *model.Port) { withoutLocal(p); p.Affinity, p.ExternalIPs = affinity, addrs("198.51.100.1") }
 	for _, c := range []struct {
 		name   string
@@ -41,7 +41,7 @@ func TestTranslations(t *testing.T) {
 			"TRANSLATIONS -m udp -p udp -d 10.96.0.10 --dport 80 -j SVL", "SVL -j NEAR",
 			"NEAR -s 10.244.1.5 -j KUBE-MARK-MASQ", "NEAR -m udp -p udp -j DNAT --to-destination 10.244.1.5:8080",
 		}},
-		{"UDP without endpoints", func(p *model.Port) { udp(p); nobody(p) }, nil},
+		{"UDP without endpoints", func(p *model.Port) { udp(p); unserved(p) }, nil},
 		{"affinity", sticky, []string{
 			"TRANSLATIONS -m tcp -p tcp -d 10.96.0.10 --dport 80 -j SVC",
 			"TRANSLATIONS -m tcp -p tcp -d 198.51.100.1 --dport 80 -j EXT",
