@@ -84,16 +84,16 @@ func (k *kernel) listed(fr frontend) bool {
 		return true
 	}
 	vip := ipset.Entry{Addr: fr.at.Addr(), Proto: fr.proto, Port: fr.at.Port()}
-	for _, id := range []setID{clusterIP, externalIP, externalIPLocal, loadBalancer} {
+	for _, id := range []setID{clusterIP, externalIP, loadBalancer} {
 		if k.sets.have[member{id, vip}] {
 			return true
 		}
 	}
-	sets := nodePortSets[fr.proto]
-	if sets.byAddress {
-		return k.sets.have[member{sets.all, vip}]
+	set := nodePortSets[fr.proto]
+	if set.byAddress {
+		return k.sets.have[member{set.id, vip}]
 	}
-	return k.sets.have[member{sets.all, ipset.Entry{Port: fr.at.Port()}}]
+	return k.sets.have[member{set.id, ipset.Entry{Port: fr.at.Port()}}]
 }
 
 // writeRules writes all rules, and checks that they are in place.

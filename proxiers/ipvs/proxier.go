@@ -27,8 +27,8 @@
 // policy Local (translations.go says why). They lead to chains of each port, as in the iptables mode (package dnat).
 //
 // The number of all other rules is constant. They match IP sets, which group frontends by their treatment: masquerade
-// always (KUBE-NODE-PORT-TCP, KUBE-LOAD-BALANCER, ...) or not for outside clients (...-LOCAL), admit only some sources
-// (KUBE-LOAD-BALANCER-FW), drop because there is no local endpoint (KUBE-EXTERNAL-NO-LOCAL).
+// what IPVS serves (KUBE-NODE-PORT-TCP, KUBE-LOAD-BALANCER, ...), admit only some sources (KUBE-LOAD-BALANCER-FW), drop
+// because there is no local endpoint (KUBE-EXTERNAL-NO-LOCAL).
 //
 // A change is computed as a difference of set entries, virtual servers, destinations and addresses, and costs that many
 // netlink messages. If it concerns translations, it also costs a script for iptables-restore. A removed endpoint

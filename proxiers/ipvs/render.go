@@ -173,12 +173,9 @@ func (r *rendering) outside() {
 		}
 	}
 	for _, ip := range p.ExternalIPs {
-		at, set := netip.AddrPortFrom(ip, p.Number), externalIP
-		if p.ExternalLocal {
-			set = externalIPLocal
-		}
+		at := netip.AddrPortFrom(ip, p.Number)
 		external("external IP", at)
-		r.member("external IP", set, r.entry(at))
+		r.member("external IP", externalIP, r.entry(at))
 	}
 	for _, ip := range p.LoadBalancerIPs {
 		at := netip.AddrPortFrom(ip, p.Number)
@@ -202,9 +199,6 @@ func (r *rendering) loadBalancer(at netip.AddrPort) {
 	const what = "load balancer IP"
 	entry := r.entry(at)
 	r.member(what, loadBalancer, entry)
-	if r.port.ExternalLocal {
-		r.member(what, loadBalancerLocal, entry)
-	}
 	if len(r.port.SourceRanges) == 0 {
 		return
 	}
@@ -223,18 +217,12 @@ func (r *rendering) loadBalancer(at netip.AddrPort) {
 
 // nodePort lists a port in the sets for masquerading.
 func (r *rendering) nodePort() {
-	sets := nodePortSets[r.proto]
-	entries := []ipset.Entry{{Port: r.port.NodePort}}
-	if sets.byAddress {
-		entries = nil
-		for _, a := range r.at.nodePorts {
-			entries = append(entries, r.entry(netip.AddrPortFrom(a, r.port.NodePort)))
-		}
+	set := nodePortSets[r.proto]
+	if !set.byAddress {
+		r.member("node port", set.id, ipset.Entry{Port: r.port.NodePort})
+		return
 	}
-	for _, e := range entries {
-		r.member("node port", sets.all, e)
-		if r.port.ExternalLocal {
-			r.member("node port", sets.local, e)
-		}
+	for _, a := range r.at.nodePorts {
+		r.member("node port", set.id, r.entry(netip.AddrPortFrom(a, r.port.NodePort)))
 	}
 }

@@ -94,9 +94,9 @@ var renderCases = []struct {
 		[]string{"10.96.0.10"},
 		[]string{
 			"KUBE-CLUSTER-IP 10.96.0.10,sctp:80",
-			"KUBE-NODE-PORT-SCTP-HASH 192.168.7.11,sctp:30080", "KUBE-NODE-PORT-LOCAL-SCTP-HASH 192.168.7.11,sctp:30080",
-			"KUBE-NODE-PORT-SCTP-HASH 192.168.7.111,sctp:30080", "KUBE-NODE-PORT-LOCAL-SCTP-HASH 192.168.7.111,sctp:30080",
-			"KUBE-NODE-PORT-SCTP-HASH 10.244.1.1,sctp:30080", "KUBE-NODE-PORT-LOCAL-SCTP-HASH 10.244.1.1,sctp:30080",
+			"KUBE-NODE-PORT-SCTP-HASH 192.168.7.11,sctp:30080",
+			"KUBE-NODE-PORT-SCTP-HASH 192.168.7.111,sctp:30080",
+			"KUBE-NODE-PORT-SCTP-HASH 10.244.1.1,sctp:30080",
 		},
 	},
 	{
@@ -112,9 +112,9 @@ var renderCases = []struct {
 		[]string{"10.96.0.10"},
 		[]string{
 			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-LOOP-BACK 10.244.1.5,tcp:8080,10.244.1.5",
-			"KUBE-EXTERNAL-IP-LOCAL 198.51.100.1,tcp:80", "KUBE-EXTERNAL-IP-LOCAL 192.168.7.111,tcp:80",
-			"KUBE-LOAD-BALANCER 203.0.113.1,tcp:80", "KUBE-LOAD-BALANCER-LOCAL 203.0.113.1,tcp:80",
-			"KUBE-NODE-PORT-TCP 30080", "KUBE-NODE-PORT-LOCAL-TCP 30080", "KUBE-HEALTH-CHECK-NODE-PORT 30099",
+			"KUBE-EXTERNAL-IP 198.51.100.1,tcp:80", "KUBE-EXTERNAL-IP 192.168.7.111,tcp:80",
+			"KUBE-LOAD-BALANCER 203.0.113.1,tcp:80",
+			"KUBE-NODE-PORT-TCP 30080", "KUBE-HEALTH-CHECK-NODE-PORT 30099",
 		},
 	},
 	{
@@ -125,7 +125,7 @@ var renderCases = []struct {
 		[]string{"TCP 10.96.0.10:80 -> 10.244.2.7:8080", "TCP 198.51.100.1:80 ->"},
 		[]string{"10.96.0.10"},
 		[]string{
-			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-EXTERNAL-IP-LOCAL 198.51.100.1,tcp:80",
+			"KUBE-CLUSTER-IP 10.96.0.10,tcp:80", "KUBE-EXTERNAL-IP 198.51.100.1,tcp:80",
 			"KUBE-EXTERNAL-NO-LOCAL 198.51.100.1,tcp:80",
 		},
 	},
@@ -162,7 +162,7 @@ var renderCases = []struct {
 
 // TestRender: the virtual servers, addresses and entries of sets that a Service makes. What is expected follows
 // kube-proxy's documentation of its ipvs mode (pkg/proxy/ipvs/README.md), but for the sets NO-LOCAL and REFUSED, which are
-// ours, and for the device, which has ClusterIPs alone.
+// ours, for its sets ...-LOCAL, whose frontends rules serve here, and for the device, which has ClusterIPs alone.
 func TestRender(t *testing.T) {
 	for _, c := range renderCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 // The chains.
 const (
 	chainServices    = "KUBE-SERVICES"               // nat: marks traffic to be masqueraded
-	chainBalancer    = "KUBE-LOAD-BALANCER"          // nat: the same for load balancer IPs
 	chainNodePort    = "KUBE-NODE-PORT"              // nat: the same for NodePorts; filter: health check ports
 	chainMarkMasq    = dnat.ChainMarkMasq            // nat: marks packets to be masqueraded
 	chainPostrouting = "KUBE-POSTROUTING"            // nat: masquerades marked packets
@@ -62,8 +61,7 @@ func about(id setID) xtables.Part { return xtables.Comment(kinds[id].about) }
 // nat marks packets to be masqueraded. A packet passes these rules before IPVS translates it, and POSTROUTING
 // afterwards.
 func (r rules) nat() table {
-	services, balancer := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainBalancer}
-	nodePort := xtables.Chain{Name: chainNodePort}
+	services, nodePort := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainNodePort}
 	mark := xtables.Jump(chainMarkMasq)
 
 	// Replies to pods come back through the node; replies to other clients might not. These include the node itself,
@@ -76,27 +74,14 @@ func (r rules) nat() table {
 		foreign = xtables.NotFrom(r.podRange)
 	}
 	services.Add(about(clusterIP), r.in(clusterIP, vip), foreign, mark)
-	services.Add(about(externalIP), r.in(externalIP, vip), mark)
-	services.Add(about(externalIPLocal), r.in(externalIPLocal, vip), xtables.FromLocal, mark)
-	services.Add(about(loadBalancer), r.in(loadBalancer, vip), xtables.Jump(chainBalancer))
-	services.Add(xtables.ToLocal, xtables.Jump(chainNodePort))
+	// A translated packet leaves this table. The rules below mark what IPVS serves.
 	services.Add(xtables.Comment("ports that rules serve"), xtables.Jump(chainTranslations))
-
-	// Policy Local keeps the source, except of the node's own packets.
-	balancer.Add(about(loadBalancerLocal), r.in(loadBalancerLocal, vip), xtables.NotFromLocal, xtables.Return)
-	balancer.Add(mark)
-	for _, p := range []struct {
-		match      xtables.Part
-		all, local setID
-		parts      string
-	}{
-		{"-p tcp", nodePortTCP, nodePortLocalTCP, "dst"},
-		{"-p udp", nodePortUDP, nodePortLocalUDP, "dst"},
-		{"-p sctp", nodePortSCTP, nodePortLocalSCTP, vip},
-	} {
-		nodePort.Add(about(p.local), p.match, r.in(p.local, p.parts), xtables.NotFromLocal, xtables.Return)
-		nodePort.Add(about(p.all), p.match, r.in(p.all, p.parts), mark)
-	}
+	services.Add(about(externalIP), r.in(externalIP, vip), mark)
+	services.Add(about(loadBalancer), r.in(loadBalancer, vip), mark)
+	services.Add(xtables.ToLocal, xtables.Jump(chainNodePort))
+	nodePort.Add(about(nodePortTCP), "-p tcp", r.in(nodePortTCP, "dst"), mark)
+	nodePort.Add(about(nodePortUDP), "-p udp", r.in(nodePortUDP, "dst"), mark)
+	nodePort.Add(about(nodePortSCTP), "-p sctp", r.in(nodePortSCTP, vip), mark)
 
 	set, post := xtables.Chain{Name: chainMarkMasq}, xtables.Chain{Name: chainPostrouting}
 	set.Add(xtables.SetMark(r.mark))
@@ -110,7 +95,7 @@ func (r rules) nat() table {
 			xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, "kubernetes service portals"),
 			xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, "kubernetes postrouting rules"),
 		},
-		chains: []xtables.Chain{services, balancer, nodePort, set, post},
+		chains: []xtables.Chain{services, nodePort, set, post},
 	}
 }
 
@@ -127,7 +112,7 @@ func (r rules) filter() table {
 	}
 	forward.AddForward(r.mark)
 	nodePort.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
-	for _, id := range []setID{clusterIP, loadBalancer, externalIP, externalIPLocal} {
+	for _, id := range []setID{clusterIP, loadBalancer, externalIP} {
 		guard.Add(about(id), r.in(id, vip), xtables.Return)
 	}
 	guard.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Return)
@@ -168,7 +153,7 @@ func (r rules) mangle() table {
 	// Connections may outlast the last endpoint.
 	delivery.Add(about(externalRefused), xtables.State("NEW"), r.in(externalRefused, vip), xtables.Return)
 	delivery.Add(xtables.Comment("connections that rules serve"), xtables.State("DNAT"), xtables.Return)
-	for _, id := range []setID{externalIP, externalIPLocal, loadBalancer} {
+	for _, id := range []setID{externalIP, loadBalancer} {
 		delivery.Add(about(id), r.in(id, vip), xtables.SetMark(r.deliver))
 	}
 	delivered.Add(xtables.ClearMark(r.deliver))

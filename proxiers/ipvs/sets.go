@@ -15,23 +15,18 @@ import (
 // setID identifies a set.
 type setID int
 
-// The sets. All but the last two have the same names as in kube-proxy.
+// The sets. All but the last three have the same names as in kube-proxy.
 const (
 	loopBack setID = iota
 	clusterIP
 	externalIP
-	externalIPLocal
 	loadBalancer
-	loadBalancerLocal
 	loadBalancerFW
 	sourceCIDR
 	sourceIP
 	nodePortTCP
-	nodePortLocalTCP
 	nodePortUDP
-	nodePortLocalUDP
 	nodePortSCTP
-	nodePortLocalSCTP
 	healthCheck
 	ipvsIPs
 	internalNoLocal
@@ -46,36 +41,31 @@ var kinds = [setCount]struct {
 	typ   ipset.Type
 	about string
 }{
-	loopBack:          {"KUBE-LOOP-BACK", ipset.IPPortIP, "endpoints of this node, or of none, to themselves"},
-	clusterIP:         {"KUBE-CLUSTER-IP", ipset.IPPort, "cluster IPs"},
-	externalIP:        {"KUBE-EXTERNAL-IP", ipset.IPPort, "external IPs under policy Cluster"},
-	externalIPLocal:   {"KUBE-EXTERNAL-IP-LOCAL", ipset.IPPort, "external IPs under policy Local"},
-	loadBalancer:      {"KUBE-LOAD-BALANCER", ipset.IPPort, "load balancer IPs"},
-	loadBalancerLocal: {"KUBE-LOAD-BALANCER-LOCAL", ipset.IPPort, "those of them under policy Local"},
-	loadBalancerFW:    {"KUBE-LOAD-BALANCER-FW", ipset.IPPort, "those of them that admit certain sources only"},
-	sourceCIDR:        {"KUBE-LOAD-BALANCER-SOURCE-CIDR", ipset.IPPortNet, "these sources"},
-	sourceIP:          {"KUBE-LOAD-BALANCER-SOURCE-IP", ipset.IPPortIP, "this node as a source, by the address itself"},
-	nodePortTCP:       {"KUBE-NODE-PORT-TCP", ipset.Port, "node ports"},
-	nodePortLocalTCP:  {"KUBE-NODE-PORT-LOCAL-TCP", ipset.Port, "those of them under policy Local"},
-	nodePortUDP:       {"KUBE-NODE-PORT-UDP", ipset.Port, "node ports"},
-	nodePortLocalUDP:  {"KUBE-NODE-PORT-LOCAL-UDP", ipset.Port, "those of them under policy Local"},
-	nodePortSCTP:      {"KUBE-NODE-PORT-SCTP-HASH", ipset.IPPort, "node ports"},
-	nodePortLocalSCTP: {"KUBE-NODE-PORT-LOCAL-SCTP-HASH", ipset.IPPort, "those of them under policy Local"},
-	healthCheck:       {"KUBE-HEALTH-CHECK-NODE-PORT", ipset.Port, "health check ports"},
-	ipvsIPs:           {"KUBE-IPVS-IPS", ipset.IP, "the addresses on " + deviceName},
-	internalNoLocal:   {"KUBE-INTERNAL-NO-LOCAL", ipset.IPPort, "internal policy Local, and no endpoint on this node"},
-	externalNoLocal:   {"KUBE-EXTERNAL-NO-LOCAL", ipset.IPPort, "external policy Local, and no endpoint on this node"},
-	externalRefused:   {"KUBE-EXTERNAL-REFUSED", ipset.IPPort, "addresses of others, and no endpoint at all"},
+	loopBack:        {"KUBE-LOOP-BACK", ipset.IPPortIP, "endpoints of this node, or of none, to themselves"},
+	clusterIP:       {"KUBE-CLUSTER-IP", ipset.IPPort, "cluster IPs"},
+	externalIP:      {"KUBE-EXTERNAL-IP", ipset.IPPort, "external IPs"},
+	loadBalancer:    {"KUBE-LOAD-BALANCER", ipset.IPPort, "load balancer IPs"},
+	loadBalancerFW:  {"KUBE-LOAD-BALANCER-FW", ipset.IPPort, "load balancer IPs that admit certain sources only"},
+	sourceCIDR:      {"KUBE-LOAD-BALANCER-SOURCE-CIDR", ipset.IPPortNet, "these sources"},
+	sourceIP:        {"KUBE-LOAD-BALANCER-SOURCE-IP", ipset.IPPortIP, "this node as a source, by the address itself"},
+	nodePortTCP:     {"KUBE-NODE-PORT-TCP", ipset.Port, "node ports"},
+	nodePortUDP:     {"KUBE-NODE-PORT-UDP", ipset.Port, "node ports"},
+	nodePortSCTP:    {"KUBE-NODE-PORT-SCTP-HASH", ipset.IPPort, "node ports"},
+	healthCheck:     {"KUBE-HEALTH-CHECK-NODE-PORT", ipset.Port, "health check ports"},
+	ipvsIPs:         {"KUBE-IPVS-IPS", ipset.IP, "the addresses on " + deviceName},
+	internalNoLocal: {"KUBE-INTERNAL-NO-LOCAL", ipset.IPPort, "internal policy Local, and no endpoint on this node"},
+	externalNoLocal: {"KUBE-EXTERNAL-NO-LOCAL", ipset.IPPort, "external policy Local, and no endpoint on this node"},
+	externalRefused: {"KUBE-EXTERNAL-REFUSED", ipset.IPPort, "addresses of others, and no endpoint at all"},
 }
 
 // nodePortSets are the sets of NodePorts by protocol. As in kube-proxy, those of SCTP contain addresses.
 var nodePortSets = map[uint8]struct {
-	all, local setID
-	byAddress  bool
+	id        setID
+	byAddress bool
 }{
-	unix.IPPROTO_TCP:  {nodePortTCP, nodePortLocalTCP, false},
-	unix.IPPROTO_UDP:  {nodePortUDP, nodePortLocalUDP, false},
-	unix.IPPROTO_SCTP: {nodePortSCTP, nodePortLocalSCTP, true},
+	unix.IPPROTO_TCP:  {nodePortTCP, false},
+	unix.IPPROTO_UDP:  {nodePortUDP, false},
+	unix.IPPROTO_SCTP: {nodePortSCTP, true},
 }
 
 // nameIn returns the set's name in a family, which is kube-proxy's. Both families share one name space, and a name has
