@@ -22,14 +22,23 @@ const usual = 2 * time.Millisecond
 const most = 10
 
 // Limit returns the limit, or a longer one if programs start slowly here or share one processor.
-func Limit(limit time.Duration) time.Duration { return stretch(limit, start(), runtime.NumCPU()) }
+func Limit(limit time.Duration) time.Duration {
+	took, _ := start()
+	return stretch(limit, took, runtime.NumCPU())
+}
 
-// slow is how long a program takes to start at least where the machine is emulated. Virtual machines whose kernel
-// handles page faults in software need 4 ms.
+// slow is the processor time that a program takes to start at least where the machine is emulated. Virtual machines
+// whose kernel handles page faults in software need 4 ms.
 const slow = 10 * time.Millisecond
 
-// Slow reports whether doing things concurrently here only makes each of them slower.
-func Slow() bool { return start() > slow || runtime.NumCPU() == 1 }
+// Slow reports whether doing things concurrently here only makes each of them slower. Other programs that are busy at
+// the moment do not make a machine slow.
+func Slow() bool {
+	_, used := start()
+	return isSlow(used, runtime.NumCPU())
+}
+
+func isSlow(used time.Duration, processors int) bool { return used > slow || processors == 1 }
 
 // stretch makes a limit longer by as much as a start took longer than usual, and where the programs of a lab's three
 // nodes share one processor.
@@ -38,15 +47,19 @@ func stretch(limit, start time.Duration, processors int) time.Duration {
 	return time.Duration(float64(limit) * min(factor, most))
 }
 
-// start measures, once, how long a program takes to start: the first that starts as usual, or the best of five.
-var start = sync.OnceValue(func() time.Duration {
-	best := time.Duration(math.MaxInt64)
-	for tries := 0; tries < 5 && best > usual; tries++ {
+// start measures, once, how long a program takes to start, the best of five, and how much processor time each of them
+// takes. Zero means that nothing is known.
+var start = sync.OnceValues(func() (took, used time.Duration) {
+	const tries = 5
+	took = math.MaxInt64
+	for range tries {
+		program := exec.Command("true")
 		began := time.Now()
-		if err := exec.Command("true").Run(); err != nil {
-			return 0 // nothing is known
+		if err := program.Run(); err != nil {
+			return 0, 0
 		}
-		best = min(best, time.Since(began))
+		took = min(took, time.Since(began))
+		used += program.ProcessState.UserTime() + program.ProcessState.SystemTime()
 	}
-	return best
+	return took, used / tries // a kernel may count in ticks of 10 ms
 })

@@ -27,9 +27,24 @@ func TestStretch(t *testing.T) {
 	}
 }
 
+func TestSlow(t *testing.T) {
+	for _, c := range []struct {
+		used       time.Duration
+		processors int
+		want       bool
+	}{
+		{0, 2, false}, {usual, 2, false}, {slow, 2, false}, {slow + 1, 2, true}, {100 * time.Millisecond, 64, true},
+		{usual, 1, true},
+	} {
+		if got := isSlow(c.used, c.processors); got != c.want {
+			t.Errorf("a start takes %v of %d processors: slow is %t, want %t", c.used, c.processors, got, c.want)
+		}
+	}
+}
+
 func TestAStartIsMeasured(t *testing.T) {
-	if start() <= 0 {
-		t.Error("a program starts in no time")
+	if took, used := start(); took <= 0 || used <= 0 {
+		t.Errorf("a program starts in %v, and needs %v of a processor", took, used)
 	}
 	t.Setenv("PATH", "/nowhere")
 	if Limit(time.Minute) < time.Minute {
