@@ -83,6 +83,9 @@ type ClusterConfig struct {
 	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must have no side effects
 	// on each other.
 	Shared bool
+	// Quiet builds the cluster when the scenarios in all other clusters of the proxier have ended, because its own
+	// measure how long the proxier takes.
+	Quiet bool
 }
 
 // Step is a change of the cluster and the rows that must hold after it.

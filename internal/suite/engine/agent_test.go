@@ -30,7 +30,7 @@ func TestTheLongestScenariosBegin(t *testing.T) {
 	waits := cell("waits", 1)
 	waits.Scenario.Waits = true
 	cells := []*Cell{cell("a", 1), waits, cell("b", 1), cell("longer", 2), cell("longest", 3)}
-	common, _ := grouped(cells)
+	common, _, _ := grouped(cells)
 	for i, want := range []string{"waits", "longest", "longer", "a", "b"} {
 		if got := common.cells[i].Scenario.ID; got != want {
 			t.Errorf("scenario %d is %s, want %s", i, got, want)

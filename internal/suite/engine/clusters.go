@@ -53,10 +53,10 @@ func (g *group) needsZones() bool {
 }
 
 // grouped groups cells by cluster. common are the cells of the default cluster, those that wait or have the most steps
-// first, so that no long scenario begins when the others have ended. Of the others, groups that share a cluster come
-// first, then cells that need their own.
-func grouped(cells []*Cell) (common *group, others []*group) {
-	var alone []*group
+// first, so that no long scenario begins when the others have ended. Of those beside them, groups that share a cluster
+// come first, then cells that need their own.
+func grouped(cells []*Cell) (common *group, beside, quiet []*group) {
+	var others, alone []*group
 	for _, c := range cells {
 		own := c.Scenario.Cluster
 		if c.alone() {
@@ -81,7 +81,14 @@ func grouped(cells []*Cell) (common *group, others []*group) {
 			return cmp.Compare(b.length(), a.length())
 		})
 	}
-	return common, append(others, alone...)
+	for _, g := range append(others, alone...) {
+		if g.own.Quiet {
+			quiet = append(quiet, g)
+		} else {
+			beside = append(beside, g)
+		}
+	}
+	return common, beside, quiet
 }
 
 // length orders cells by how long they take: those that wait, then by the number of steps.
@@ -92,7 +99,8 @@ func (c *Cell) length() int {
 	return len(c.Scenario.Steps)
 }
 
-// runProxier runs the cells of one proxier, those in the default cluster and those in other clusters concurrently.
+// runProxier runs the cells of one proxier, those in the default cluster and those in others concurrently. Those in
+// quiet clusters follow, one cluster after another.
 func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	var cells []*Cell
 	for _, c := range r.cells {
@@ -100,7 +108,7 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 			cells = append(cells, c)
 		}
 	}
-	common, others := grouped(cells)
+	common, beside, quiet := grouped(cells)
 	t := newTrial()
 	var wg sync.WaitGroup
 	if common != nil {
@@ -108,13 +116,17 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	} else {
 		t.end("")
 	}
-	beside := clustersBeside
+	atOnce := clustersBeside
 	if machine.Slow() {
 		wg.Wait() // the three proxiers of a cluster already share a processor
-		beside = 1
+		atOnce = 1
 	}
-	each(others, beside, func(g *group) { r.inCluster(ctx, p, g, t) })
+	inEach := func(groups []*group, limit int) {
+		each(groups, limit, func(g *group) { r.inCluster(ctx, p, g, t) })
+	}
+	inEach(beside, atOnce)
 	wg.Wait()
+	inEach(quiet, 1)
 }
 
 // inCluster builds a cluster and runs the cells in it. The default cluster first runs the trial of the program.

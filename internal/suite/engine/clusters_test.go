@@ -4,7 +4,9 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -47,6 +49,28 @@ func TestWhoSharesAClusterWithWhom(t *testing.T) {
 		if n := starts.Load(); n != c.proxiers {
 			t.Errorf("%s: %d proxiers were started, want %d", c.name, n, c.proxiers)
 		}
+	}
+}
+
+// The cluster of a Quiet scenario is built when the scenarios of all others have ended.
+func TestQuietScenariosRunLast(t *testing.T) {
+	var mu sync.Mutex
+	var order []string
+	noting := func(id string, quiet bool, steps int) spec.Scenario {
+		s := withOwn(id, spec.ClusterConfig{Quiet: quiet})
+		s.Steps = slices.Repeat(s.Steps, steps)
+		s.Steps[steps-1].Check = func(context.Context, spec.World) error {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, id)
+			return nil
+		}
+		return s
+	}
+	scenarios := []spec.Scenario{noting("quiet-a", true, 1), noting("quiet-b", true, 1), noting("any-other", false, 3)}
+	run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios})
+	if want := []string{"any-other", "quiet-a", "quiet-b"}; !slices.Equal(order, want) {
+		t.Errorf("the scenarios ended in the order %v, want %v", order, want)
 	}
 }
 
