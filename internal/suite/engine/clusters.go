@@ -54,7 +54,7 @@ func (g *group) needsZones() bool {
 
 // grouped groups cells by cluster. common are the cells of the default cluster, those that wait or have the most steps
 // first, so that no long scenario begins when the others have ended. Of those beside them, groups that share a cluster
-// come first, then cells that need their own.
+// come first, then cells that need their own. quiet are the groups whose cluster is Quiet.
 func grouped(cells []*Cell) (common *group, beside, quiet []*group) {
 	var others, alone []*group
 	for _, c := range cells {
