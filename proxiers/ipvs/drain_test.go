@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -220,6 +222,38 @@ func TestConnectionsOutlastAffinity(t *testing.T) {
 		if a := c.Exchange(t.Context()); a.Outcome != traffic.Reply {
 			t.Errorf("a connection by %s: %s", name, a)
 		}
+	}
+}
+
+// TestTableKeepsItsSize: the kernel does not resize its table of connections (settings says why it must not). By
+// default it does so for the 65th connection of a namespace.
+func TestTableKeepsItsSize(t *testing.T) {
+	in := drainNode(t)
+	if _, err := in.node.Host.Sysctl("net.ipv4.vs.conn_lfactor"); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the table of this kernel has a fixed size")
+	}
+	proxiertest.Apply(t, in, servedBy(backendA))
+	buckets := func() (line string) {
+		err := in.node.Host.NS.Do(func() error {
+			text, err := os.ReadFile("/proc/thread-self/net/ip_vs_status")
+			for l := range strings.Lines(string(text)) {
+				if strings.HasPrefix(l, "Conn buckets:") {
+					line = strings.TrimSpace(l)
+				}
+			}
+			return err
+		})
+		if err != nil || line == "" {
+			t.Fatalf("ip_vs_status: no buckets of connections: %v", err)
+		}
+		return line
+	}
+	before := buckets()
+	for range 80 {
+		openTo(t, in, vipTCP, "tcp", backendA)
+	}
+	if after := buckets(); after != before {
+		t.Errorf("80 connections changed the table of connections from %q to %q", before, after)
 	}
 }
 
