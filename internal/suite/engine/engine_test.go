@@ -182,6 +182,26 @@ func TestAFailureLeavesItsEvidence(t *testing.T) {
 	}
 }
 
+// A scenario that judges packets leaves those that it judged last.
+func TestAFailureLeavesTheCapturedPackets(t *testing.T) {
+	s := simple("judges-packets")
+	s.Given = []store.Object{Pod("c1", "n1"), Backend("a1", "n1")}
+	s.Steps = []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		row := spec.Row{From: "c1", To: spec.HostAt("a1", 8080), Servers: []string{"a1"}}
+		captured, err := CaptureRows(ctx, w, []string{"c1"}, row)
+		return errors.Join(err, fmt.Errorf("wrong packets: %d", len(captured)))
+	}}}
+	out := t.TempDir()
+	o := engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}, Out: out}
+	if r := run(t, o)[s.ID]; r.Verdict != spec.Fail {
+		t.Errorf("%s: %s", r.Verdict, r.Reason)
+	}
+	data, err := os.ReadFile(filepath.Join(out, s.ID, "none", "captured.pcapng"))
+	if err != nil || !strings.Contains(string(data), "c1/eth0") {
+		t.Errorf("captured.pcapng has no packet at c1/eth0: %v, %d bytes", err, len(data))
+	}
+}
+
 // The objects of a scenario are deleted at its end, and the next one can use the same names.
 func TestScenariosCleanUpAfterThemselves(t *testing.T) {
 	var seen atomic.Int64

@@ -111,6 +111,9 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 	case len(w.failures) > 0: // otherwise there is no probe to repeat
 		e.data("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
 	}
+	if len(w.record.captured) > 0 {
+		e.data("captured.pcapng", func(b io.Writer) error { return observe.WritePcapng(b, w.record.captured...) })
+	}
 	e.text("failure.txt", func(b io.Writer) error {
 		s := w.cell.Scenario
 		fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n", s.ID, w.cell.Proxier.Name(), s.Why, result.Reason)

@@ -29,6 +29,7 @@ type record struct {
 	failures    []failedRows // the rows that did not hold, for the evidence of a failure
 	traces      []*rowTrace
 	captures    []*observe.Capture // of the traces
+	captured    []*observe.Capture // by the scenario itself
 }
 
 // probed is a row in one family with its observations.

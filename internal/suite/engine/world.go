@@ -19,6 +19,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -143,6 +144,26 @@ func (w *world) Serve(host, proto string, port uint16) error {
 	defer w.scope.mu.Unlock()
 	w.servers = append(w.servers, s)
 	return nil
+}
+
+func (w *world) Capture(hosts ...string) (captures []*observe.Capture, err error) {
+	defer func() {
+		w.record.mu.Lock()
+		defer w.record.mu.Unlock()
+		w.record.captured = captures
+	}()
+	for _, name := range hosts {
+		h, err := w.Host(name)
+		if err != nil {
+			return captures, err
+		}
+		c, err := observe.StartCapture(h.NS)
+		if err != nil {
+			return captures, spec.HarnessErrorf("%w", err)
+		}
+		captures = append(captures, c)
+	}
+	return captures, nil
 }
 
 func (w *world) Run(ctx context.Context, host string, argv ...string) (string, error) {
