@@ -25,9 +25,13 @@ var writers = []string{
 }
 
 // refuse is the program that takes the place of writers. It fails as iptables does without the lock and records that,
-// unless the call is for a family that is not refused. A word of each call names the family, or a line of nft's input.
+// unless the call only reads, or is for a family that is not refused. A word of each call names the family, or a line
+// of nft's input.
 const refuse = `#!/bin/sh
 refused='%s' folder='%s'
+case "${0##*/} $* " in
+*tables*-save\ * | *tables*\ -[LS]\ * | nft\ *list\ * | ipset\ list\ * | ipset\ save\ * | *\ --version\ *) refused= ;;
+esac
 of=v input=
 case ${0##*/} in
 ip6tables*) of=v6 ;;
