@@ -54,8 +54,8 @@ func seldom() spec.Scenario {
 // (proxiers/exec takes the setting on no other machine.)
 const soon = 700 * time.Millisecond
 
-// atOnce makes changes one after another. On a busy machine some take longer: with a pause of a second, none could take
-// less.
+// atOnce makes changes one after another. On a busy machine some take longer. With a pause of a second, each takes that
+// long, but for one that follows a sync which took long itself: a proxier counts the pause from the start of a sync.
 func atOnce(id string, file bool) spec.Scenario {
 	s := pausing(id, 0, file, spec.Step{
 		Name: "nine changes", Check: func(ctx context.Context, w spec.World) error {
