@@ -87,8 +87,8 @@ func settings(node spec.Node) []netns.Setting {
 		// A client that reuses a port while its last connection is in TIME_WAIT starts a new connection. Before Linux
 		// 5.9 that took a second, so 0 was better.
 		{Key: "net.ipv4.vs.conn_reuse_mode", Value: "1"},
-		// The table of connections keeps its size up to 65,536 of them (ipvs-sysctl.rst; the tables of older kernels have
-		// a fixed size). While Linux resizes it, it can find the entry of the last connection from a reused port before
+		// The table of connections keeps its size up to 65,536 of them (ipvs-sysctl.rst; older kernels have a table of
+		// fixed size). While Linux resizes it, it can find the entry of the last connection from a reused port before
 		// that of the new one. It sends packets by such an entry without connection tracking, so they are not
 		// masqueraded, and get no answer.
 		{Key: "net.ipv4.vs.conn_lfactor", Value: "8", Optional: true},

@@ -147,8 +147,8 @@ type World interface {
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
 	// Flows returns the conntrack entries of a node that keep accepts. It takes tens of milliseconds: prefer Flow.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
-	// Capture records the packets at the devices of hosts. The caller closes the captures, which are in the order of the
-	// hosts. If the scenario fails, captured.pcapng has what the last call recorded.
+	// Capture records the packets at the devices of hosts, one capture for each host, in their order. The caller closes
+	// them. If the scenario fails, captured.pcapng has what the last call recorded.
 	Capture(hosts ...string) ([]*observe.Capture, error)
 	// Note adds a line to the report of a scenario that passes: a measurement, or a choice that the proxier made.
 	Note(text string)
