@@ -30,7 +30,8 @@ var writers = []string{
 const refuse = `#!/bin/sh
 refused='%s' folder='%s'
 case "${0##*/} $* " in
-*tables*-save\ * | *tables*\ -[LS]\ * | nft\ *list\ * | ipset\ list\ * | ipset\ save\ * | *\ --version\ *) refused= ;;
+*tables*-save\ * | *tables*\ -[LS]\ * | nft\ list\ * | nft\ -*\ list\ * | ipset\ list\ * | ipset\ save\ * | \
+	*\ --version\ *) refused= ;;
 esac
 of=v input=
 case ${0##*/} in

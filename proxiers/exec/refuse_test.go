@@ -18,7 +18,7 @@ func TestReadsAreNotRefused(t *testing.T) {
 	w := newWorld(t)
 	i := w.start("n1", "sh", "-c", `while sleep 0.1; do
 		nft list tables ip >&2 && reads=yes || reads=no
-		nft add table ip mine && writes=yes || writes=no
+		nft add table ip denylist && writes=yes || writes=no
 		echo "reads $reads writes $writes"
 	done`)
 	await := func(what string, done func(tail string) bool) {
