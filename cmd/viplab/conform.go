@@ -31,6 +31,7 @@ type conformFlags struct {
 	keepFailed bool
 	keep       bool
 	list       bool
+	parallel   int
 	fault      faultFlag
 	expect     expectFlags
 	random     int
@@ -100,6 +101,8 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 		"keep the cluster of a failed scenario as the lab "+keptLab+" (viplab exec, kubectl) until Ctrl-C")
 	flags.BoolVar(&f.keep, "keep", false,
 		"keep the cluster that most scenarios share as the lab "+keptLab+" until Ctrl-C, whatever the verdicts are")
+	flags.IntVar(&f.parallel, "parallel", 0, "how many scenarios run at once in a cluster; more help a proxier whose "+
+		"rounds take long whatever they change (default: 24, or 8 on a slow machine)")
 	f.fault.add(cmd, "scenarios")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
 	f.addRandom(flags)
@@ -123,8 +126,9 @@ func listScenarios(w io.Writer, o engine.Options) error {
 // options checks all flags before anything is built and reports every mistake at once. It does not set the scenarios,
 // which are built in the process that runs them.
 func (f *conformFlags) options() (engine.Options, error) {
-	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Keep: f.keep, Command: f.rerun}
-	var errs [7]error
+	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Keep: f.keep, Parallel: f.parallel,
+		Command: f.rerun}
+	var errs [8]error
 	o.Proxiers, errs[0] = f.proxiers.proxiers()
 	o.Enforcer, errs[1] = f.proxiers.enforcer()
 	errs[2] = f.fault.check()
@@ -132,9 +136,12 @@ func (f *conformFlags) options() (engine.Options, error) {
 	errs[4] = f.shards.set(&o)
 	o.Out, errs[5] = filepath.Abs(f.out)
 	errs[6] = f.selected.check()
+	if f.parallel < 0 {
+		errs[7] = fmt.Errorf("--parallel: %d: want 1 or more, or 0 for the default", f.parallel)
+	}
 	o.Skip, _ = f.selected.skips() // checked
 	return o, errors.Join(f.cluster.set(&o), f.checkRandom(), errs[0], errs[1], errs[2], errs[3],
-		errs[4], inFlag("out", errs[5]), errs[6])
+		errs[4], inFlag("out", errs[5]), errs[6], errs[7])
 }
 
 // rerun returns the command line that judges one of the proxiers once more.

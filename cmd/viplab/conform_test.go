@@ -174,6 +174,7 @@ func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 	refused(t, "conform --group hairpn --priority P7 --skip (", `unknown group "hairpn", did you mean "hairpin"?`,
 		`unknown priority "P7"`, "--skip:")
 	refused(t, "conform --shard auto/4", "--shard: auto/4: want a pod of an Indexed Job")
+	refused(t, "conform --parallel -1", "--parallel: -1: want 1 or more")
 	refused(t, "conform --shard-times there", "--shard-times requires --shard")
 	refused(t, "conform --exec /no/proxy", "--exec:", "/no/proxy: no such file")
 	refused(t, "scenario show hairpin-clusterIPs", `did you mean "hairpin-clusterip"?`)

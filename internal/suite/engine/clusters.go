@@ -26,6 +26,17 @@ const parallel = 24
 // request may come so late that a timeout of the kernel or of a proxier ends its connection.
 const parallelSlow = 8
 
+// parallel returns the number of scenarios that run concurrently in one cluster.
+func (o Options) parallel() int {
+	switch {
+	case o.Parallel > 0:
+		return o.Parallel
+	case machine.Slow():
+		return parallelSlow
+	}
+	return parallel
+}
+
 // clustersBeside is the number of clusters that run concurrently with the default one. Their scenarios wait up to half
 // a minute for proxiers to start and to do periodic work.
 const clustersBeside = 5
@@ -161,11 +172,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 	}
 	keep := r.options.Keep && g.common
 	var mu sync.Mutex
-	atOnce := parallel
-	if machine.Slow() {
-		atOnce = parallelSlow
-	}
-	each(g.cells, atOnce, func(c *Cell) {
+	each(g.cells, r.options.parallel(), func(c *Cell) {
 		result := r.runCell(ctx, env, c)
 		if r.options.KeepFailed && (result.Verdict == spec.Fail || result.Verdict == spec.Broken) {
 			mu.Lock()

@@ -4,12 +4,15 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/scenarios/fixture"
@@ -71,6 +74,41 @@ func TestQuietScenariosRunLast(t *testing.T) {
 	run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios})
 	if want := []string{"any-other", "quiet-a", "quiet-b"}; !slices.Equal(order, want) {
 		t.Errorf("the scenarios ended in the order %v, want %v", order, want)
+	}
+}
+
+// As many scenarios as Options.Parallel run at once: each of these waits until all of them have begun.
+func TestParallel(t *testing.T) {
+	const parallel = 30 // more than the default
+	var begun sync.WaitGroup
+	begun.Add(parallel)
+	together := make(chan struct{})
+	go func() {
+		begun.Wait()
+		close(together)
+	}()
+	var scenarios []spec.Scenario
+	for i := range parallel {
+		s := simple(fmt.Sprintf("one-%d", i))
+		s.Given = s.Given[:1]
+		s.Steps = []spec.Step{{Check: func(ctx context.Context, _ spec.World) error {
+			begun.Done()
+			ctx, cancel := context.WithTimeout(ctx, machine.Limit(time.Minute))
+			defer cancel()
+			select {
+			case <-together:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}}}
+		scenarios = append(scenarios, s)
+	}
+	o := engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios, Parallel: parallel}
+	for id, r := range run(t, o) {
+		if r.Verdict != spec.Pass {
+			t.Errorf("%s: %s (%s), want pass", id, r.Verdict, r.Reason)
+		}
 	}
 }
 
