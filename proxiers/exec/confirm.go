@@ -20,8 +20,9 @@ import (
 // slow machines get more (see package machine).
 const obeyLimit = 100 * time.Second
 
-// readyLimit is how long a process may take to serve its first canary. It ends before the trial of a run does, so that
-// the error names the canary.
+// readyLimit is how long a process may take to serve its first canary if no process of the program has served one yet.
+// It ends before the trial of a run does, so that the error names the canary. A program that is known to work may take
+// as long as for any other change: its first round may be the longest, in a cluster of many Services.
 const readyLimit = 25 * time.Second
 
 // secondFamilyLimit is how long a process that serves its first canary in one IP family may take to serve one in the
@@ -29,11 +30,12 @@ const readyLimit = 25 * time.Second
 // round may take that long on a busy machine, in a cluster of many Services.
 const secondFamilyLimit = 8 * time.Second
 
-// wasReady reports whether the process, or one before it, has converged once.
-func (i *instance) wasReady() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.ready
+// limit returns how long the process may take to converge if the caller sets no deadline.
+func (i *instance) limit() time.Duration {
+	if i.proxier.proved.Load() {
+		return obeyLimit
+	}
+	return readyLimit
 }
 
 // confirm returns when packets have shown that the process has converged to a state, which is the same since a
@@ -41,10 +43,7 @@ func (i *instance) wasReady() bool {
 func (i *instance) confirm(ctx context.Context, want *store.Snapshot, since uint64) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		limit := machine.Limit(obeyLimit)
-		if !i.wasReady() {
-			limit = machine.Limit(readyLimit)
-		}
+		limit := machine.Limit(i.limit())
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit.Round(time.Second)))
 		defer cancel()
 	}

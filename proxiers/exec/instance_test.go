@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -99,7 +100,7 @@ func TestAProgramThatCrashesAtItsStart(t *testing.T) {
 	ctx := within(t, patience)
 	wantError(t, w.apply(ctx, i), "n1: mine", "ended with exit code 7 after", "cannot go on")
 	wantError(t, w.apply(ctx, i), "exit code 7")
-	if took := time.Since(began); took > patience/4 {
+	if took := time.Since(began); took > machine.Limit(patience/4) {
 		t.Errorf("the verdict took %s", took)
 	}
 	must(t, i.Stop(ctx))
@@ -156,6 +157,19 @@ func TestAProgramOfTwoFamilies(t *testing.T) {
 	i.proxier.proved.Store(true)
 	if got := i.halfReadyFor(true); got != 0 {
 		t.Errorf("it has served both families once, and is taken for one of a single family, for %s", got)
+	}
+}
+
+// TestTheLimitOfAFirstRound: the first round of a new process may take as long as any other if the program is known to
+// work. Only a program that has served nothing is given up early.
+func TestTheLimitOfAFirstRound(t *testing.T) {
+	i := &instance{proxier: &proxier{}}
+	if got := i.limit(); got != readyLimit {
+		t.Errorf("no process of the program has served a canary: the limit is %s, want %s", got, readyLimit)
+	}
+	i.proxier.proved.Store(true)
+	if got := i.limit(); got != obeyLimit {
+		t.Errorf("the program has served canaries: the limit is %s, want %s", got, obeyLimit)
 	}
 }
 
@@ -217,7 +231,7 @@ func TestAProgramThatDoesNotEnd(t *testing.T) {
 	must(t, w.apply(ctx, i))
 	began := time.Now()
 	wantError(t, i.Stop(ctx), "does not end on SIGTERM")
-	if took := time.Since(began); took < grace || took > patience/2 {
+	if took := time.Since(began); took < grace || took > machine.Limit(patience/2) {
 		t.Errorf("it took %s", took)
 	}
 	if !i.life.ended() {

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/internal/leaktest"
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
 	labcluster "github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// patience is for the slowest machine. A verdict that takes it is one that never came.
+// patience is for the busiest machine; a slow one gets more. A verdict that takes it is one that never came.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -87,7 +88,7 @@ func (w *world) apply(ctx context.Context, i *instance) error {
 
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.Limit(d))
 	t.Cleanup(cancel)
 	return ctx
 }
