@@ -100,12 +100,22 @@ func (p *player) outcomes(ctx context.Context, w spec.World) ([]spec.Row, error)
 			return nil, err
 		}
 		if len(seen) > 0 {
-			r.Want = likeness(seen[0].Outcome)
-			rows = append(rows, r)
+			rows = append(rows, p.wantAlike(r, seen[0].Outcome))
 			p.playing.Coverage.addAnswer(oracle.Answer{Rules: []oracle.Rule{asAnew}})
 		}
 	}
 	return rows, nil
+}
+
+// wantAlike makes a row want an outcome that was seen. Which pod answers is not compared.
+func (p *player) wantAlike(r spec.Row, seen traffic.Outcome) spec.Row {
+	r.Want = likeness(seen)
+	if r.Want == spec.Reply {
+		for _, pod := range p.now.Pods {
+			r.Servers = append(r.Servers, pod.Name)
+		}
+	}
+	return r
 }
 
 // likeness returns the outcomes that are not told apart from one: what a router says of a packet that no node takes is

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/internal/suite/services/oracle"
 	"github.com/viplab/viplab/lab"
@@ -98,6 +99,22 @@ func TestLikenessHoldsApartWhatTheProxierDecides(t *testing.T) {
 		if got := likeness(c.seen).Allows(c.then); got != c.want {
 			t.Errorf("first %v, then %v: allowed %v, want %v", c.seen, c.then, got, c.want)
 		}
+	}
+}
+
+// An answer where none was promised wants an answer again, of any pod.
+func TestAnAnswerIsAsGoodFromAnotherPod(t *testing.T) {
+	p := &player{now: State{Pods: []*corev1.Pod{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a1"}}, {ObjectMeta: metav1.ObjectMeta{Name: "a2"}},
+	}}}
+	row := p.wantAlike(spec.Row{From: "n3"}, traffic.Reply)
+	again := spec.Observation{Answer: traffic.Answer{Outcome: traffic.Reply, Greeting: traffic.Greeting{Server: "a2"}}}
+	if wrong := row.Judge([]spec.Observation{again}, spec.Facts{}); len(wrong) > 0 {
+		t.Errorf("after an answer, an answer of a2 is wrong: %v", wrong)
+	}
+	again = spec.Observation{Answer: traffic.Answer{Outcome: traffic.Silence}}
+	if wrong := row.Judge([]spec.Observation{again}, spec.Facts{}); len(wrong) == 0 {
+		t.Error("after an answer, silence is right")
 	}
 }
 
