@@ -17,7 +17,7 @@ import (
 )
 
 // obeyLimit is the time within which a process must converge if the caller sets no deadline. It only detects hangs;
-// slow machines get more (see package machine).
+// slow and busy machines get more (see package machine).
 const obeyLimit = 100 * time.Second
 
 // readyLimit is how long a process may take to serve its first canary if no process of the program has served one yet.
@@ -33,9 +33,9 @@ const secondFamilyLimit = 8 * time.Second
 // limit returns how long the process may take to converge if the caller sets no deadline.
 func (i *instance) limit() time.Duration {
 	if i.proxier.proved.Load() {
-		return obeyLimit
+		return machine.Busy(machine.Limit(obeyLimit))
 	}
-	return readyLimit
+	return machine.Limit(readyLimit)
 }
 
 // confirm returns when packets have shown that the process has converged to a state, which is the same since a
@@ -43,7 +43,7 @@ func (i *instance) limit() time.Duration {
 func (i *instance) confirm(ctx context.Context, want *store.Snapshot, since uint64) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		limit := machine.Limit(i.limit())
+		limit := i.limit()
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit.Round(time.Second)))
 		defer cancel()
 	}

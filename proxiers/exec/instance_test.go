@@ -164,12 +164,12 @@ func TestAProgramOfTwoFamilies(t *testing.T) {
 // work. Only a program that has served nothing is given up early.
 func TestTheLimitOfAFirstRound(t *testing.T) {
 	i := &instance{proxier: &proxier{}}
-	if got := i.limit(); got != readyLimit {
-		t.Errorf("no process of the program has served a canary: the limit is %s, want %s", got, readyLimit)
+	if got, want := i.limit(), machine.Limit(readyLimit); got != want {
+		t.Errorf("no process of the program has served a canary: the limit is %s, want %s", got, want)
 	}
 	i.proxier.proved.Store(true)
-	if got := i.limit(); got != obeyLimit {
-		t.Errorf("the program has served canaries: the limit is %s, want %s", got, obeyLimit)
+	if got, want := i.limit(), machine.Limit(obeyLimit); got < want {
+		t.Errorf("the program has served canaries: the limit is %s, want %s, or more on a busy machine", got, want)
 	}
 }
 

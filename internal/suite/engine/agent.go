@@ -155,7 +155,7 @@ func (a *agent) record(revision uint64, err error) {
 }
 
 // applyLimit is the time within which a node must converge before its program is given up for good. It only detects
-// hangs; slow machines get more (see package machine).
+// hangs; slow and busy machines get more (see package machine).
 const applyLimit = 2 * time.Minute
 
 // wait waits until the node has converged to the state of the revision or a newer one. It returns an error if the

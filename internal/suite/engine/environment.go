@@ -74,7 +74,8 @@ func equipped(ctx context.Context, c *cluster.Cluster, o Options, p spec.Proxier
 	own spec.ClusterConfig) (env *environment, err error) {
 	env = &environment{
 		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(o.programs(p)),
-		applyLimit: cmp.Or(o.ApplyLimit, machine.Limit(applyLimit)), conntrack: map[string]*observe.Conntrack{},
+		applyLimit: cmp.Or(o.ApplyLimit, machine.Busy(machine.Limit(applyLimit))),
+		conntrack:  map[string]*observe.Conntrack{},
 	}
 	if o.Enforcer != nil {
 		env.enforcer = newFleet(enforcerRole, o.Enforcer)

@@ -51,7 +51,7 @@ type Options struct {
 	// failed scenarios.
 	Keep bool
 	// ApplyLimit is the time within which a proxier must program a change before it counts as hung. Zero means two
-	// minutes, or more on slow machines.
+	// minutes, or more on slow or busy machines.
 	ApplyLimit time.Duration
 	// FailFast is for runs that expect failures. The first outcome that a row does not want ends the row, and a probe
 	// that needs an answer waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
