@@ -146,6 +146,31 @@ func TestEncodedEntriesAreForAPerson(t *testing.T) {
 	}
 }
 
+// TestShippedEntriesDoNotOverlap: in each mode of each release that was run, no two entries apply to the same row.
+func TestShippedEntriesDoNotOverlap(t *testing.T) {
+	f, err := Shipped("kube-proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range f.Expect {
+		ids = append(ids, e.Scenario)
+	}
+	modes := []string{"iptables", "ipvs", "nftables", "userspace"}
+	for _, mode := range modes {
+		for _, version := range []string{"v1.24.17", "v1.25.9", "v1.30.4", "v1.31.4", "v1.33.5", "v1.34.4", "v1.36.3"} {
+			for _, ip := range []string{"4", "dual"} {
+				r := Run{Mode: mode, Modes: modes, Version: version, With: map[string]string{
+					"ip": ip, "pods": "bridge", "detect-local-mode": "ClusterCIDR",
+				}}
+				if _, err := f.For(r, ids); err != nil {
+					t.Errorf("%s %s, --ip %s: %v", mode, version, ip, err)
+				}
+			}
+		}
+	}
+}
+
 func TestShippedFilesAreValid(t *testing.T) {
 	files, err := shipped.ReadDir("known")
 	if err != nil || len(files) == 0 {
