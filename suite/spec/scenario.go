@@ -98,7 +98,8 @@ type Step struct {
 	// Rows are probed concurrently and judged together.
 	Rows []Row
 	// Check, if not nil, runs after the rows, for requirements that rows cannot express. An error is a failure of the
-	// proxier, unless it is a HarnessError. World's methods return one if the harness is at fault.
+	// proxier, unless it is a HarnessError or a NotRunError. World's methods return a HarnessError if the harness is at
+	// fault.
 	Check func(ctx context.Context, w World) error
 }
 
@@ -173,6 +174,11 @@ func (f *HarnessError) Unwrap() error { return f.Err }
 func HarnessErrorf(format string, args ...any) error {
 	return &HarnessError{fmt.Errorf(format, args...)}
 }
+
+// NotRunError reports that this machine cannot judge a scenario at the moment. It makes the verdict skipped, not run.
+type NotRunError struct{ Reason string }
+
+func (n *NotRunError) Error() string { return n.Reason }
 
 // Must returns v. If err is not nil, it makes the scenario broken: it panics with a HarnessError, which the engine
 // turns into the error of the Action, the Check or the function of During that called it, on the same goroutine. Use it

@@ -79,6 +79,18 @@ func simple(id string) spec.Scenario {
 	}
 }
 
+// A machine that cannot judge a scenario is no fault of the proxier's.
+func TestAScenarioMayFindThatItCannotBeJudged(t *testing.T) {
+	s := simple("not-run-here")
+	s.Steps = append(s.Steps, spec.Step{Check: func(context.Context, spec.World) error {
+		return &spec.NotRunError{Reason: "this machine is too busy"}
+	}})
+	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}})[s.ID]
+	if r.Verdict != spec.Skip || r.Cause != spec.NotRun || !strings.Contains(r.Reason, "too busy") || len(r.Files) > 0 {
+		t.Errorf("got %+v, want that it is not run", r)
+	}
+}
+
 func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	unknownHost := simple("broken-unknown-host")
 	unknownHost.Steps = []spec.Step{{Rows: []spec.Row{

@@ -236,12 +236,16 @@ func notBuilt(err error) spec.Result {
 	return verdictOf(err)
 }
 
-// verdictOf returns Pass for nil, Broken for a fault of the harness or an interrupted run, and Fail for other errors.
+// verdictOf returns Pass for nil, Skip for a machine that cannot judge, Broken for a fault of the harness or an
+// interrupted run, and Fail for other errors.
 func verdictOf(err error) spec.Result {
 	var fault *spec.HarnessError
+	var notRun *spec.NotRunError
 	switch {
 	case err == nil:
 		return spec.Result{Verdict: spec.Pass}
+	case errors.As(err, &notRun):
+		return spec.Result{Verdict: spec.Skip, Cause: spec.NotRun, Reason: err.Error()}
 	case errors.As(err, &fault), errors.Is(err, context.Canceled):
 		return spec.Result{Verdict: spec.Broken, Reason: err.Error()}
 	default:
