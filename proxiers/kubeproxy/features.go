@@ -62,11 +62,10 @@ func iptablesFeatures() spec.FeatureSet {
 //     anyway.
 //   - SelfHealing: it does not watch its rules; it rewrites everything after a failed transaction, and every hour.
 //   - DropInvalid: it has no rule against INVALID packets; use --conntrack-tcp-be-liberal instead.
-//   - MasqueradeBit: there is no flag for it, only a field of the configuration file.
 //   - IPTables: it uses another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
-		spec.NFTables, spec.UnusedClusterIPsDropped,
+		spec.NFTables, spec.UnusedClusterIPsDropped, spec.MasqueradeBit,
 	)
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -80,23 +81,28 @@ func New(mode Mode, version, binary string, detect Detection, args ...string) (s
 		return nil, fmt.Errorf("%s %s: %w", name, p.version, err)
 	}
 	p.binary, p.args = binary, args
-	return p, p.assemble(false)
+	return p, p.assemble(nil)
 }
 
-// fromFile is a shell script that has kube-proxy write its settings to a file, and starts it with the file. Its
-// parameters are kube-proxy and its flags.
-const fromFile = `"$0" "$@" --write-config-to=settings.yaml && exec "$0" --config=settings.yaml`
+// fromFile is a shell script that has kube-proxy write its settings to a file, adds the setting that has no flag, and
+// starts it with the file. Its parameters are the bit of that setting, kube-proxy and its flags.
+const fromFile = `bit=$1 program=$2
+shift 2
+"$program" "$@" --write-config-to=settings.yaml &&
+	sed -i "/^nftables:/,/^[a-z]/ s/masqueradeBit:.*/masqueradeBit: $bit/" settings.yaml &&
+	exec "$program" --config=settings.yaml`
 
-// assemble makes the command for the mode. file tells it its settings in a file.
-func (p *proxier) assemble(file bool) (err error) {
+// assemble makes the command for the mode. With settings it has them in a file, else it gets flags.
+func (p *proxier) assemble(settings *spec.ProxyConfig) (err error) {
 	minor := minorOf(p.version)
 	features := p.mode.features(minor)
 	if p.detect == NoDetection { // it does not know whose packets to masquerade
 		features = features.Without(spec.ClusterIPFromOutside)
 	}
 	command := []string{p.binary}
-	if file {
-		command = []string{"/bin/sh", "-c", fromFile, p.binary}
+	if settings != nil {
+		bit := bits.TrailingZeros32(settings.MasqueradeMark())
+		command = []string{"/bin/sh", "-c", fromFile, "settings", strconv.Itoa(bit), p.binary}
 	}
 	p.Proxier, err = blackbox.New(blackbox.Command{
 		Name:      "kube-proxy-" + string(p.mode),
@@ -118,7 +124,7 @@ func (p *proxier) Other() spec.Proxier {
 	if o.mode = p.mode.other(); o.mode == "" {
 		return nil
 	}
-	if err := o.assemble(false); err != nil {
+	if err := o.assemble(nil); err != nil {
 		panic(err) // the same parts were checked when p was made
 	}
 	return &o
@@ -161,7 +167,8 @@ func (p *proxier) Usable(ctx context.Context, families ...lab.Family) error {
 
 // Start starts kube-proxy on a node. The userspace mode serves only one family, that of the node's first address. Flags
 // for masquerading and the sync periods do not reach the nftables mode before v1.31, and releases before v1.26 cannot
-// disable NodePorts on 127.0.0.1 alone. For releases before v1.27, Start also makes the kubelet's rules.
+// disable NodePorts on 127.0.0.1 alone. The nftables mode gets a MasqueradeBit in a file, since it has no flag for it.
+// For releases before v1.27, Start also makes the kubelet's rules.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
@@ -182,9 +189,9 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 			return nil, err
 		}
 	}
-	if node.Config.ConfigFile {
+	if node.Config.ConfigFile || p.mode == NFTables && node.Config.MasqueradeBit > 0 {
 		told := *p
-		if err := told.assemble(true); err != nil {
+		if err := told.assemble(&node.Config); err != nil {
 			return nil, err
 		}
 		return told.Proxier.Start(ctx, node)

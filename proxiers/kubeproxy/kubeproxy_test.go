@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -147,6 +148,24 @@ func TestSettingsAsFlags(t *testing.T) {
 		if got := strings.Join(configure(c.config, 36), " "); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.config, got, c.want)
 		}
+	}
+}
+
+// A file of settings has the bit of the nftables mode, for which there is no flag, and what flags say.
+func TestSettingsInAFile(t *testing.T) {
+	folder := t.TempDir()
+	program := filepath.Join(folder, "kube-proxy") // writes what it reads to a file of settings, and shows one
+	script := "#!/bin/sh\ncase $2 in --write-config-to=*) cat >${2#*=} ;; *) cat ${1#--config=} ;; esac\n"
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const written = "iptables:\n  masqueradeBit: 7\n" +
+		"nftables:\n  masqueradeAll: false\n  masqueradeBit: 14\nother:\n  masqueradeBit: 1\n"
+	cmd := exec.Command("/bin/sh", "-c", fromFile, "settings", "5", program, "--v=2")
+	cmd.Dir, cmd.Stdin = folder, strings.NewReader(written)
+	got, err := cmd.CombinedOutput()
+	if want := strings.Replace(written, "14", "5", 1); err != nil || string(got) != want {
+		t.Errorf("%v: kube-proxy reads %q, want %q", err, got, want)
 	}
 }
 
