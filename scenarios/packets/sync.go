@@ -10,7 +10,6 @@ import (
 
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -54,8 +53,12 @@ func seldom() spec.Scenario {
 // defaultPause is the least period of a proxier that ignores the setting: kube-proxy's default.
 const defaultPause = time.Second
 
-// rowLength is the number of changes in a row: each comes when the one before it is obeyed.
-const rowLength = 10
+// shortPause is the pause that changes in a row disprove. It is shorter than the default, so that a pause of 0.7 s
+// before each of them is noticed as well.
+const shortPause = 875 * time.Millisecond
+
+// inARow is the number of changes of which each comes when the one before it is obeyed.
+const inARow = 10
 
 // beforePause is how many changes a proxier may make before it pauses (see seldom).
 const beforePause = 2
@@ -70,20 +73,20 @@ const brisk = 400 * time.Millisecond
 func atOnce(id string, file bool) spec.Scenario {
 	s := pausing(id, 0, file, spec.Step{
 		Name: "changes in a row", Check: func(ctx context.Context, w spec.World) error {
-			row := obeyed(ctx, w, rowLength)
-			if !tooFastForPauses(row) {
+			took := obeyed(ctx, w, inARow)
+			if !tooFastForPauses(took) {
 				silent := afterSilences(ctx, w)
 				if silent[len(silent)/2] > brisk {
 					return &spec.NotRunError{Reason: fmt.Sprintf(
 						"this machine is too slow or too busy to notice pauses of %s: changes in a row are obeyed "+
-							"after %s, those after silences after %s; run it alone", defaultPause, row, silent)}
+							"after %s, those after silences after %s; run it alone", defaultPause, took, silent)}
 				}
-				if row = obeyed(ctx, w, rowLength); !tooFastForPauses(row) {
+				if took = obeyed(ctx, w, inARow); !tooFastForPauses(took) {
 					return fmt.Errorf("without a least period, changes in a row are obeyed after %s, "+
-						"but after silences after %s, so the proxier pauses between changes", row, silent)
+						"but after silences after %s, so the proxier pauses between changes", took, silent)
 				}
 			}
-			w.Note(fmt.Sprintf("changes in a row are obeyed after %s", row))
+			w.Note(fmt.Sprintf("changes in a row are obeyed after %s", took))
 			return nil
 		},
 	})
@@ -98,7 +101,7 @@ func atOnce(id string, file bool) spec.Scenario {
 func tooFastForPauses(took []time.Duration) bool {
 	var saved time.Duration // by the changes up to this one that save most
 	for _, t := range took {
-		if saved = max(saved, 0) + defaultPause - t; saved > beforePause*defaultPause {
+		if saved = max(saved, 0) + shortPause - t; saved > beforePause*shortPause {
 			return true
 		}
 	}
@@ -141,17 +144,14 @@ func obeyed(ctx context.Context, w spec.World, n int) (took []time.Duration) {
 		ready := i%2 == 1
 		want := map[bool]traffic.Outcome{true: traffic.Reply, false: traffic.Refused}[ready]
 		RunActions(ctx, w, Readiness("a2", ready))
-		limited, cancel := context.WithTimeout(ctx, machine.Busy(Patience()))
-		err := observe.Await(limited, looks, func(ctx context.Context) error {
+		spec.TryDo(WithinOn(ctx, machine.Busy(Patience()), looks, func(ctx context.Context) error {
 			for _, seen := range spec.Must(w.Observe(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)})) {
 				if seen.Outcome != want {
 					return fmt.Errorf("change %d: c1 -> web %s: %s, want %s", i+1, seen.Family, seen.Outcome, want)
 				}
 			}
 			return nil
-		})
-		cancel()
-		spec.TryDo(err)
+		}))
 		took = append(took, time.Since(began).Round(time.Millisecond))
 	}
 	return took

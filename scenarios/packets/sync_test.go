@@ -20,6 +20,7 @@ func TestTooFastForPauses(t *testing.T) {
 		{"two at once, and a silence before",
 			append([]time.Duration{fast, fast}, slices.Repeat([]time.Duration{slow}, 8)...), false},
 		{"syncs as long as a pause", slices.Repeat([]time.Duration{900 * time.Millisecond}, 10), false},
+		{"a pause of 0.7 s before each", slices.Repeat([]time.Duration{700 * time.Millisecond}, inARow), false},
 		{"no pause", slices.Repeat([]time.Duration{fast}, 10), true},
 		{"long syncs", slices.Repeat([]time.Duration{400 * time.Millisecond, 760 * time.Millisecond}, 5), true},
 		{"no pause, and a machine that is busy now and then",
