@@ -85,7 +85,15 @@ func TestAScenarioMayFindThatItCannotBeJudged(t *testing.T) {
 	s.Steps = append(s.Steps, spec.Step{Check: func(context.Context, spec.World) error {
 		return &spec.NotRunError{Reason: "this machine is too busy"}
 	}})
-	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}})[s.ID]
+	both := simple("fails-as-well")
+	both.Steps = append(both.Steps, spec.Step{Check: func(context.Context, spec.World) error {
+		return errors.Join(errors.New("a failure"), &spec.NotRunError{Reason: "this machine is too busy"})
+	}})
+	results := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s, both}})
+	if r := results[both.ID]; r.Verdict != spec.Fail {
+		t.Errorf("a failure beside it: %s (%s), want that it fails", r.Verdict, r.Reason)
+	}
+	r := results[s.ID]
 	if r.Verdict != spec.Skip || r.Cause != spec.NotRun || !strings.Contains(r.Reason, "too busy") || len(r.Files) > 0 {
 		t.Errorf("got %+v, want that it is not run", r)
 	}

@@ -240,17 +240,26 @@ func notBuilt(err error) spec.Result {
 // interrupted run, and Fail for other errors.
 func verdictOf(err error) spec.Result {
 	var fault *spec.HarnessError
-	var notRun *spec.NotRunError
 	switch {
 	case err == nil:
 		return spec.Result{Verdict: spec.Pass}
-	case errors.As(err, &notRun):
+	case isNotRun(err):
 		return spec.Result{Verdict: spec.Skip, Cause: spec.NotRun, Reason: err.Error()}
 	case errors.As(err, &fault), errors.Is(err, context.Canceled):
 		return spec.Result{Verdict: spec.Broken, Reason: err.Error()}
 	default:
 		return spec.Result{Verdict: spec.Fail, Reason: err.Error()}
 	}
+}
+
+// isNotRun reports whether the error is a NotRunError alone. One that is joined with other errors hides none of them.
+func isNotRun(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) { // nil for joined errors
+		if _, ok := err.(*spec.NotRunError); ok {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Cell) ended() bool {
