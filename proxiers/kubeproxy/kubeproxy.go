@@ -92,7 +92,7 @@ shift 2
 	sed -i "/^nftables:/,/^[a-z]/ s/masqueradeBit:.*/masqueradeBit: $bit/" settings.yaml &&
 	exec "$program" --config=settings.yaml`
 
-// assemble makes the command for the mode. With settings it has them in a file, else it gets flags.
+// assemble makes the command for the mode. kube-proxy gets settings in a file, or as flags if they are nil.
 func (p *proxier) assemble(settings *spec.ProxyConfig) (err error) {
 	minor := minorOf(p.version)
 	features := p.mode.features(minor)
