@@ -30,12 +30,13 @@ const readyLimit = 25 * time.Second
 // round may take that long on a busy machine, in a cluster of many Services.
 const secondFamilyLimit = 8 * time.Second
 
-// limit returns how long the process may take to converge if the caller sets no deadline.
-func (i *instance) limit() time.Duration {
+// inTime returns a context that ends when the process has had enough time to converge.
+func (i *instance) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if i.proxier.proved.Load() {
-		return machine.Busy(machine.Limit(obeyLimit))
+		return machine.WithBusyTimeout(ctx, machine.Limit(obeyLimit))
 	}
-	return machine.Limit(readyLimit)
+	limit := machine.Limit(readyLimit)
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit.Round(time.Second)))
 }
 
 // confirm returns when packets have shown that the process has converged to a state, which is the same since a
@@ -43,8 +44,7 @@ func (i *instance) limit() time.Duration {
 func (i *instance) confirm(ctx context.Context, want *store.Snapshot, since uint64) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		limit := i.limit()
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit.Round(time.Second)))
+		ctx, cancel = i.inTime(ctx)
 		defer cancel()
 	}
 	for {

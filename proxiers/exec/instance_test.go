@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -163,14 +164,24 @@ func TestAProgramOfTwoFamilies(t *testing.T) {
 // TestTheLimitOfAFirstRound: the first round of a new process may take as long as any other if the program is known to
 // work. Only a program that has served nothing is given up early.
 func TestTheLimitOfAFirstRound(t *testing.T) {
-	i := &instance{proxier: &proxier{}}
-	if got, want := i.limit(), machine.Limit(readyLimit); got != want {
-		t.Errorf("no process of the program has served a canary: the limit is %s, want %s", got, want)
-	}
-	i.proxier.proved.Store(true)
-	if got, want := i.limit(), machine.Limit(obeyLimit); got < want {
-		t.Errorf("the program has served canaries: the limit is %s, want %s, or more on a busy machine", got, want)
-	}
+	early, usual := machine.Limit(readyLimit), machine.Limit(obeyLimit)
+	synctest.Test(t, func(t *testing.T) {
+		i := &instance{proxier: &proxier{}}
+		lasts := func() time.Duration {
+			ctx, cancel := i.inTime(t.Context())
+			defer cancel()
+			began := time.Now()
+			<-ctx.Done()
+			return time.Since(began)
+		}
+		if got := lasts(); got != early {
+			t.Errorf("no process of the program has served a canary: the limit is %s, want %s", got, early)
+		}
+		i.proxier.proved.Store(true)
+		if got := lasts(); got < usual {
+			t.Errorf("the program has served canaries: the limit is %s, want %s, or more on a busy machine", got, usual)
+		}
+	})
 }
 
 // What an earlier program has left in the kernel answers for no canary of a later one.

@@ -154,15 +154,12 @@ func (a *agent) record(revision uint64, err error) {
 	a.changed = make(chan struct{})
 }
 
-// applyLimit is the time within which a node must converge before its program is given up for good. It only detects
-// hangs; slow and busy machines get more (see package machine).
-const applyLimit = 2 * time.Minute
-
 // wait waits until the node has converged to the state of the revision or a newer one. It returns an error if the
 // program fails on such a state three times in a row, or does not finish in time. In the latter case the program is
 // given up, and every later wait fails at once.
-func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) error {
-	expired := time.After(limit)
+func (a *agent) wait(ctx context.Context, revision uint64, limit timeLimit) error {
+	inTime, cancel := limit.context(ctx)
+	defer cancel()
 	failures := 0
 	for {
 		a.mu.Lock()
@@ -182,16 +179,16 @@ func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) 
 		}
 		select {
 		case <-changed:
-		case <-expired:
-			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)",
-				a.node, a.role, revision, limit.Round(time.Second), applied)
+		case <-inTime.Done():
+			err := fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w",
+				a.node, a.role, revision, applied, context.Cause(inTime))
+			if ctx.Err() != nil {
+				return err
+			}
 			if failure != nil {
 				err = fmt.Errorf("%w; its newest attempt: %w", err, failure)
 			}
 			return a.giveUp(notReadyError{err})
-		case <-ctx.Done():
-			return fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w",
-				a.node, a.role, revision, applied, context.Cause(ctx))
 		}
 	}
 }
@@ -204,21 +201,21 @@ func (a *agent) giveUp(err error) error {
 }
 
 // stopMethod is a way to end an agent: stop, kill or cleanup.
-type stopMethod func(a *agent, ctx context.Context, limit time.Duration) error
+type stopMethod func(a *agent, ctx context.Context, limit timeLimit) error
 
 // stop ends the loop and then the program.
-func (a *agent) stop(ctx context.Context, limit time.Duration) error {
+func (a *agent) stop(ctx context.Context, limit timeLimit) error {
 	return a.end(ctx, limit, "stop", a.instance.Stop)
 }
 
 // kill cancels the loop, also during an Apply, and kills the program.
-func (a *agent) kill(ctx context.Context, limit time.Duration) error {
+func (a *agent) kill(ctx context.Context, limit timeLimit) error {
 	return a.end(ctx, limit, "kill", a.instance.Kill)
 }
 
 // stopOn stops the agent of one node and kills the others: a run of a single scenario judges one stop.
 func stopOn(node string) stopMethod {
-	return func(a *agent, ctx context.Context, limit time.Duration) error {
+	return func(a *agent, ctx context.Context, limit timeLimit) error {
 		if a.node == node {
 			return a.stop(ctx, limit)
 		}
@@ -227,18 +224,18 @@ func stopOn(node string) stopMethod {
 }
 
 // cleanup ends the loop and the program, and removes everything that the program programmed.
-func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
+func (a *agent) cleanup(ctx context.Context, limit timeLimit) error {
 	return a.end(ctx, limit, "clean up after", a.instance.Cleanup)
 }
 
 // end ends the loop, and then the program in the given way. It does nothing if the agent has already ended. A program
 // that does not return is abandoned: it ends with its namespace.
-func (a *agent) end(ctx context.Context, limit time.Duration, how string, instance func(context.Context) error) error {
+func (a *agent) end(ctx context.Context, limit timeLimit, how string, instance func(context.Context) error) error {
 	if a.gone {
 		return nil
 	}
 	a.gone = true
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
+	ctx, cancel := limit.context(ctx)
 	defer cancel()
 	a.cancel()
 	a.begin() // a loop that has not begun ends at once
@@ -251,7 +248,7 @@ func (a *agent) end(ctx context.Context, limit time.Duration, how string, instan
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = fmt.Errorf("not done: %w", context.Cause(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %s %s: %w", a.node, how, a.role, err)

@@ -155,7 +155,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 		return
 	case err == nil:
 		if first := g.cells[0]; first.alone() && notReadyExpected(first.expected) {
-			env.applyLimit = min(env.applyLimit, machine.Limit(knownLimit))
+			env.applyLimit = env.applyLimit.atMost(machine.Limit(knownLimit))
 		}
 		if g.needsZones() {
 			err = env.giveZones(ctx)

@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +11,10 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -48,7 +45,7 @@ type environment struct {
 	conntrack map[string]*observe.Conntrack // by node
 	stateDir  string
 	// applyLimit is how long a proxier may take to converge.
-	applyLimit time.Duration
+	applyLimit timeLimit
 	// tracing is held while packets of the cluster are traced.
 	tracing sync.Mutex
 }
@@ -74,7 +71,7 @@ func equipped(ctx context.Context, c *cluster.Cluster, o Options, p spec.Proxier
 	own spec.ClusterConfig) (env *environment, err error) {
 	env = &environment{
 		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(o.programs(p)),
-		applyLimit: cmp.Or(o.ApplyLimit, machine.Busy(machine.Limit(applyLimit))),
+		applyLimit: timeLimitOf(o),
 		conntrack:  map[string]*observe.Conntrack{},
 	}
 	if o.Enforcer != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -68,7 +67,7 @@ func (f *fleet) begin() {
 }
 
 // wait waits until every running agent has applied the revision.
-func (f *fleet) wait(ctx context.Context, revision uint64, limit time.Duration) error {
+func (f *fleet) wait(ctx context.Context, revision uint64, limit timeLimit) error {
 	for _, a := range f.agents {
 		if a.gone {
 			continue
@@ -91,7 +90,7 @@ func (f *fleet) agent(node string) *agent {
 }
 
 // end ends all agents at once.
-func (f *fleet) end(ctx context.Context, limit time.Duration, how stopMethod) error {
+func (f *fleet) end(ctx context.Context, limit timeLimit, how stopMethod) error {
 	errs := make([]error, len(f.agents))
 	var wg sync.WaitGroup
 	for i, a := range f.agents {

@@ -51,10 +51,10 @@ func (r *Run) try(ctx context.Context, t *trial, env *environment, err error, fi
 		t.end(first.Scenario.ID)
 		return
 	}
-	limit := env.applyLimit
-	env.applyLimit = min(limit, machine.Limit(trialLimit))
+	usual := env.applyLimit
+	env.applyLimit = usual.atMost(machine.Limit(trialLimit))
 	err = env.settle(ctx, env.Store().Snapshot().Revision)
-	env.applyLimit = limit
+	env.applyLimit = usual
 	if !errors.As(err, new(notReadyError)) {
 		t.end("")
 		return
