@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -107,6 +108,7 @@ func startOrder(pkg string) int {
 // event is a line of "go test -json" (go doc test2json).
 type event struct {
 	Action, Package, Test, Output, ImportPath, FailedBuild string
+	Elapsed                                                float64 // in seconds
 }
 
 // read reads the events of a test run. It shows the last line of each package and all output of failed tests.
@@ -131,6 +133,7 @@ func (r *results) read(events io.Reader, show io.Writer) error {
 			fmt.Fprint(show, e.Output)
 		case "pass", "fail", "skip":
 			r.end(t, e.Action, said, show)
+			r.took[t] = time.Duration(e.Elapsed * float64(time.Second))
 			if e.Action == "fail" && e.FailedBuild != "" {
 				r.breaks(e.Package+" does not build", built[e.ImportPath]...)
 			}

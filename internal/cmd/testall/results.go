@@ -23,16 +23,18 @@ type results struct {
 	place   string
 	verdict map[test]string // "pass", "fail", "skip"
 	why     map[test]string // the reason of those skipped, and what those failed printed
-	broken  []string        // packages that do not build, crash or hang; what they printed may follow in further lines
+	took    map[test]time.Duration
+	broken  []string // packages that do not build, crash or hang; what they printed may follow in further lines
 }
 
 func newResults(place string) *results {
-	return &results{place: place, verdict: map[test]string{}, why: map[test]string{}}
+	return &results{place: place, verdict: map[test]string{}, why: map[test]string{}, took: map[test]time.Duration{}}
 }
 
 func (r *results) merge(other *results) {
 	maps.Copy(r.verdict, other.verdict)
 	maps.Copy(r.why, other.why)
+	maps.Copy(r.took, other.took)
 	r.broken = append(r.broken, other.broken...)
 }
 
@@ -69,12 +71,43 @@ func (r *results) count() counts {
 	return counts{len(r.leaves("pass")), len(r.leaves("fail")), len(r.leaves("skip")), len(r.broken)}
 }
 
+// mostSlow is how many tests the summary lists as slowest.
+const mostSlow = 10
+
+// slowest lists the tests that took longest, each with its subtests.
+func slowest(all []*results) string {
+	type entry struct {
+		test
+		place string
+		took  time.Duration
+	}
+	var entries []entry
+	for _, r := range all {
+		for t, took := range r.took {
+			if t.name != "" && !strings.Contains(t.name, "/") && took >= time.Second {
+				entries = append(entries, entry{t, r.place, took})
+			}
+		}
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(b.took, a.took), compareTests(a.test, b.test), cmp.Compare(a.place, b.place))
+	})
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, e := range entries[:min(len(entries), mostSlow)] {
+		name := strings.TrimPrefix(e.pkg, module+"/") + " " + e.name
+		fmt.Fprintf(table, "slow (%s):\t%s\t%s\n", e.place, e.took.Round(time.Second), name)
+	}
+	table.Flush()
+	return b.String()
+}
+
 // summary reports what failed and what ran where. Readers of a long log see its end only, so what they need first is
 // last: below the output of all that failed comes a list of it. The last line counts each test once: as skipped only if
 // no place could run it.
 func summary(all []*results, took time.Duration) string {
 	var b, list strings.Builder
-	fmt.Fprintf(&b, "all tests, %v\n", took.Round(time.Second))
+	fmt.Fprintf(&b, "all tests, %v\n%s", took.Round(time.Second), slowest(all))
 	table := tabwriter.NewWriter(&list, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "WHERE\tPASSED\tFAILED\tSKIPPED\tBROKEN")
 	passed, failed := 0, 0

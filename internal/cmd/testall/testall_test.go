@@ -63,6 +63,39 @@ func TestEventsAreCounted(t *testing.T) {
 	}
 }
 
+// The summary lists the tests that took longest, wherever they ran, with their subtests.
+func TestSummaryShowsSlowTests(t *testing.T) {
+	read := func(place, events string) *results {
+		r := newResults(place)
+		if err := r.read(strings.NewReader(events), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var quick strings.Builder
+	for i := range mostSlow {
+		fmt.Fprintf(&quick, `{"Action":"pass","Package":"q","Test":"TestQuick%d","Elapsed":1.5}`+"\n", i)
+	}
+	here := read("here", `{"Action":"pass","Package":"p","Test":"TestA/x","Elapsed":70}
+{"Action":"fail","Package":"p","Test":"TestA","Elapsed":75.4}
+{"Action":"pass","Package":"p","Test":"TestB","Elapsed":0.9}
+{"Action":"fail","Package":"p","Elapsed":80}
+`+quick.String())
+	vm := read("VM", `{"Action":"pass","Package":"`+module+`/suite","Test":"TestC","Elapsed":300}`)
+	lines := strings.Split(slowest([]*results{here, vm}), "\n")
+	want := []string{
+		"slow (VM):    5m0s   suite TestC",
+		"slow (here):  1m15s  p TestA",
+		"slow (here):  2s     q TestQuick0",
+	}
+	if !slices.Equal(lines[:3], want) {
+		t.Errorf("%q, want %q", lines[:3], want)
+	}
+	if len(lines) != mostSlow+1 {
+		t.Errorf("%d lines, want %d and an empty one", len(lines), mostSlow)
+	}
+}
+
 func TestSummaryCountsASkippedTestOnce(t *testing.T) {
 	r, _ := readEvents(t)
 	for _, c := range []struct {
