@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -257,6 +258,26 @@ func TestSkippedTestsShareProcesses(t *testing.T) {
 	want := []string{"p ^(TestA|TestC)$", "p ^(TestB)$/^(ipip|4)$/^(ipip)$", "p ^(TestD|TestE)$/^(ipip)$", "q ^(TestF)$"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v: %q, want %q", err, got, want)
+	}
+}
+
+// A file /dev/kvm proves nothing, so scripts/vm says what runs a kernel.
+func TestEmulatedMachinesAreKnown(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("scripts", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const vm = `#!/bin/sh
+[ "$1 $3" = "--kernel --accelerator" ] || exit 1
+case $2 in 6.1) echo tcg ;; 6.12) echo kvm ;; *) exit 1 ;; esac
+`
+	if err := os.WriteFile("scripts/vm", []byte(vm), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for kernel, want := range map[string]bool{"6.1": true, "6.12": false, "none": false} {
+		if got := emulated(t.Context(), kernel); got != want {
+			t.Errorf("kernel %s: emulated is %t, want %t", kernel, got, want)
+		}
 	}
 }
 

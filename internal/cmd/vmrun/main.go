@@ -51,6 +51,7 @@ func run() (int, error) {
 			outs = append(outs, dir)
 			return err
 		})
+	tell := flag.Bool("accelerator", false, "print what runs the machine, kvm, tcg (software emulation) or uml, and exit")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: scripts/vm [flags] [command [argument ...]]\n"+
 			"Without a command: an interactive shell. Cache: $VIPLAB_CACHE, else ~/.cache/viplab\n")
@@ -72,16 +73,19 @@ func run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	job, err := newJob(flag.Args(), outs, k)
-	if err != nil {
-		return 0, err
-	}
-	m := machine{kernel: k, accel: uml, job: job}
+	m := machine{kernel: k, accel: uml}
 	if k.name != uml {
 		if _, err := exec.LookPath(qemu); err != nil {
 			return 0, fmt.Errorf("%s is not installed: run scripts/setup", qemu)
 		}
 		m.accel, m.why = accelerator(cache, k)
+	}
+	if *tell {
+		fmt.Println(m.accel)
+		return 0, nil
+	}
+	if m.job, err = newJob(flag.Args(), outs, k); err != nil {
+		return 0, err
 	}
 	return runMachine(m)
 }
