@@ -131,7 +131,7 @@ func summary(all []*results, took time.Duration) string {
 		}
 	}
 	skipped := skippedEverywhere(all)
-	list.WriteString(grouped(skipped, all[0].why))
+	list.WriteString(grouped(skipped, lastReasons(skipped, all)))
 	fmt.Fprintf(&list, "\n%d passed, %d failed, %d skipped", passed, failed, len(skipped))
 	return b.String() + list.String()
 }
@@ -163,4 +163,15 @@ func skippedEverywhere(all []*results) []test {
 	return slices.DeleteFunc(all[0].leaves("skip"), func(x test) bool {
 		return slices.ContainsFunc(all[1:], func(r *results) bool { return cmp.Or(r.verdict[x], "skip") != "skip" })
 	})
+}
+
+// lastReasons returns why tests were skipped: where they were tried last, which has more than what was tried before.
+func lastReasons(skipped []test, all []*results) map[test]string {
+	why := map[test]string{}
+	for _, r := range all {
+		for _, x := range skipped {
+			why[x] = cmp.Or(r.why[x], why[x])
+		}
+	}
+	return why
 }

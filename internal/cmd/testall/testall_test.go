@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -329,6 +330,18 @@ func TestSectionsFromAScript(t *testing.T) {
 	}
 	if got := r.count(); got != (counts{passed: 1}) {
 		t.Errorf("counted %+v", got)
+	}
+}
+
+// A test that was skipped in a virtual machine, too, lacks something else than here.
+func TestTheLastReasonCounts(t *testing.T) {
+	a, b := test{"p", "TestA"}, test{"p", "TestB"}
+	here, vm := newResults("here"), newResults("VM")
+	here.why = map[test]string{a: "no ip_vs", b: "no sctp"}
+	vm.why = map[test]string{a: "the table has a fixed size"}
+	want := map[test]string{a: "the table has a fixed size", b: "no sctp"}
+	if got := lastReasons([]test{a, b}, []*results{here, vm, newResults("another VM")}); !maps.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
