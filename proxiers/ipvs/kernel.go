@@ -241,7 +241,7 @@ func (k *kernel) remove(ctx context.Context) error {
 	if err := k.delivery.remove(); err != nil {
 		return err
 	}
-	return errors.Join(k.clients.Remove(ctx), k.sets.destroy())
+	return errors.Join(k.clients.Remove(ctx), k.sets.destroy(ctx))
 }
 
 func (k *kernel) family() lab.Family { return k.rules.family }

@@ -3,7 +3,7 @@
 package ipvs
 
 import (
-	"errors"
+	"context"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -138,11 +138,11 @@ func (s *sets) change(add bool, all []member) error {
 }
 
 // destroy removes the sets. No rule may use them.
-func (s *sets) destroy() error {
-	var errs []error
+func (s *sets) destroy(ctx context.Context) error {
+	var names []string
 	for id := range setCount {
-		errs = append(errs, s.conn.Destroy(id.in(s.family)))
+		names = append(names, id.nameIn(s.family))
 	}
 	s.have = nil
-	return errors.Join(errs...)
+	return s.conn.DestroyAll(ctx, names...)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
@@ -90,17 +89,10 @@ func (f *family) Remove(ctx context.Context) error {
 	}
 	return f.withSets(func(sets *ipset.Conn) error {
 		names, err := sets.Names(setPrefix(f.ip))
-		for err == nil {
-			if err = f.discard(sets, names); len(f.garbage) == 0 {
-				break
-			}
-			names = f.garbage
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Millisecond): // no event: the kernel frees rules after a grace period of RCU
-			}
+		if err != nil {
+			return err
 		}
-		return err
+		f.garbage = nil
+		return sets.DestroyAll(ctx, names...)
 	})
 }

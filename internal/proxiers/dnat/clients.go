@@ -176,27 +176,15 @@ func (c *Clients) Discard() (done bool, err error) {
 	return len(c.held) == len(c.wanted), nil
 }
 
-// mostPatience is how long the kernel may take to free deleted rules, on the slowest machine.
-const mostPatience = 10 * time.Second
-
 // Remove destroys all sets, also those of earlier instances. No rule of the proxier may name them any more.
 func (c *Clients) Remove(ctx context.Context) error {
 	c.wanted = nil
 	if err := c.Load(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, mostPatience)
-	defer cancel()
-	for {
-		if done, err := c.Discard(); err != nil || done {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("sets in use by rules of others: %v: %w", slices.Sorted(maps.Keys(c.held)), ctx.Err())
-		case <-time.After(time.Millisecond): // no event: the kernel frees deleted rules after a grace period of RCU
-		}
-	}
+	names := slices.Sorted(maps.Keys(c.held))
+	c.held = nil
+	return c.conn.DestroyAll(ctx, names...)
 }
 
 // Dump lists the sets with their clients and their remaining timeouts.

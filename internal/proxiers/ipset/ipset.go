@@ -5,6 +5,7 @@
 package ipset
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
 )
 
 // Type is the type of a set.
@@ -147,10 +149,11 @@ func (c *Conn) Create(s Set) error {
 	return nil
 }
 
-// ErrInUse means that a rule uses a set. The kernel may report it for a while after the last such rule was deleted.
+// ErrInUse means that a rule uses a set, or that a program is listing it. The kernel may report it for a while after
+// the last such rule was deleted.
 var ErrInUse = errors.New("in use")
 
-// Destroy removes a set, if it exists. It returns ErrInUse if a rule uses the set.
+// Destroy removes a set, if it exists. It returns ErrInUse if the set is in use.
 func (c *Conn) Destroy(s Set) error {
 	err := c.do(cmdDestroy, 0, nameAttribute(s))
 	if errors.Is(err, errBusy) {
@@ -160,6 +163,30 @@ func (c *Conn) Destroy(s Set) error {
 		return fmt.Errorf("%s: destroy set %s: %w", c.ns.Name(), s.Name, err)
 	}
 	return nil
+}
+
+// mostPatience is how long the kernel may take to free deleted rules, on the slowest machine.
+const mostPatience = 10 * time.Second
+
+// DestroyAll removes the sets of these names, if they exist. It waits for sets that are in use: the kernel frees
+// deleted rules after a grace period of RCU, for which there is no event. It returns ErrInUse if a set is in use for
+// ten seconds, or when the context ends. It removes the other sets nevertheless.
+func (c *Conn) DestroyAll(ctx context.Context, names ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, mostPatience)
+	defer cancel()
+	var errs []error
+	for _, name := range names {
+		inUse := observe.Await(ctx, nil, func(context.Context) error {
+			err := c.Destroy(Set{Name: name})
+			if errors.Is(err, ErrInUse) {
+				return err
+			}
+			errs = append(errs, err)
+			return nil
+		})
+		errs = append(errs, inUse)
+	}
+	return errors.Join(errs...)
 }
 
 // batch is the number of entries in a message. The attribute with all of them has at most 64 KiB, and an entry takes up

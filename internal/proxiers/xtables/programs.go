@@ -138,8 +138,8 @@ func (p *Programs) Restore(ctx context.Context, all ...*Transaction) error {
 }
 
 // Close ends the restore program, if it runs. The next Restore starts another one. When the socket of a program closes,
-// the kernel waits until it has freed deleted rules (nft_rcv_nl_event of nf_tables_api.c), so that nothing uses the IP
-// sets that they matched.
+// most kernels wait until they have freed deleted rules (nft_rcv_nl_event of nf_tables_api.c), so that IP sets that
+// they matched are rarely in use any more.
 func (p *Programs) Close() {
 	if p.restorer != nil {
 		p.restorer.close()

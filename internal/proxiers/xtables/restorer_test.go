@@ -143,25 +143,39 @@ func TestALaterScriptFails(t *testing.T) {
 	})
 }
 
-// Once everything is removed, no deleted rule uses a set any more, so that the set can be destroyed.
-func TestRemovedRulesUseNoSet(t *testing.T) {
+// DestroyAll waits for a set until its last rule is deleted, and destroys the other sets meanwhile.
+func TestSetsOfDeletedRulesAreDestroyed(t *testing.T) {
 	programsOf(t, func(t *testing.T, ns *netns.NS, p *Programs) {
 		sets, err := ipset.Dial(ns)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer sets.Close()
-		set := ipset.Set{Name: "CLIENTS", Type: ipset.IP, Family: p.family}
+		used := ipset.Set{Name: "USED", Type: ipset.IP, Family: p.family}
+		unused := ipset.Set{Name: "UNUSED", Type: ipset.IP, Family: p.family}
 		own := Ownership{Backend: p.backend, Tables: []TableName{Filter},
 			Chain: func(_ TableName, name string) bool { return name == "MINE" }}
 		for range 20 {
 			tx := &Transaction{Table: Filter}
-			tx.Write("MINE", []Rule{NewRule("-m set --match-set CLIENTS src", Accept)})
-			if err := errors.Join(sets.Create(set), p.Restore(t.Context(), tx)); err != nil {
+			tx.Write("MINE", []Rule{NewRule("-m set --match-set USED src", Accept)})
+			if err := errors.Join(sets.Create(used), sets.Create(unused), p.Restore(t.Context(), tx)); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(own.Remove(t.Context(), p), sets.Destroy(set)); err != nil {
+			short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			if err := sets.DestroyAll(short, used.Name, unused.Name); !errors.Is(err, ipset.ErrInUse) {
+				t.Errorf("with a rule: got %v", err)
+			}
+			cancel()
+			if left, err := sets.Names(""); err != nil || !slices.Equal(left, []string{used.Name}) {
+				t.Errorf("with a rule: got %v (%v)", left, err)
+			}
+			destroyed := make(chan error)
+			go func() { destroyed <- sets.DestroyAll(t.Context(), used.Name) }()
+			if err := errors.Join(own.Remove(t.Context(), p), <-destroyed); err != nil {
 				t.Fatal(err)
+			}
+			if left, err := sets.Names(""); err != nil || len(left) > 0 {
+				t.Errorf("without a rule: got %v (%v)", left, err)
 			}
 		}
 	})
