@@ -81,6 +81,13 @@ func look(t proxiertest.Failer, k *kernel) []string {
 		for a := range d.have {
 			out = append(out, deviceName+" "+a.String())
 		}
+		routes, err := d.routes()
+		must(err)
+		for a := range routes {
+			if a.Is4() == (d.family == lab.V4) {
+				out = append(out, "local route to "+a.String())
+			}
+		}
 	}
 	intact, err := k.delivery.intact()
 	must(err)

@@ -32,7 +32,8 @@ type device struct {
 	late []link.Condition
 }
 
-// load creates the device if it does not exist, and reads its addresses. The other family may do the same concurrently.
+// load creates the device if it does not exist, reads its addresses, and gives them their routes. The other family may
+// do the same concurrently.
 func (d *device) load() error {
 	err := d.ns.Netlink().LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: deviceName}})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -41,7 +42,10 @@ func (d *device) load() error {
 	if d.link, err = d.ns.Netlink().LinkByName(deviceName); err != nil {
 		return fmt.Errorf("%s: find %s: %w", d.ns.Name(), deviceName, err)
 	}
-	return d.list()
+	if err := d.list(); err != nil {
+		return err
+	}
+	return d.loadRoutes()
 }
 
 func (d *device) list() error {
@@ -67,6 +71,9 @@ func (d *device) add(a netip.Addr) error {
 	if err := d.ns.Netlink().AddrAdd(d.link, address(a)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("%s: %s: add %s: %w", d.ns.Name(), deviceName, a, err)
 	}
+	if err := d.addRoute(a); err != nil {
+		return err
+	}
 	d.have[a] = true
 	if a.Is6() {
 		d.late = append(d.late, link.Local{Dev: link.Dev{Name: deviceName, Index: d.link.Attrs().Index}, Addr: a})
@@ -79,6 +86,18 @@ func (d *device) ready() error {
 	late := d.late
 	d.late = nil
 	return link.Ready(context.Background(), d.ns, late...)
+}
+
+// intact reports whether the device exists, and the node accepts packets to an address.
+func (d *device) intact(a netip.Addr) (bool, error) {
+	_, err := d.ns.Netlink().LinkByIndex(d.link.Attrs().Index)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: find %s: %w", d.ns.Name(), deviceName, err)
+	}
+	return d.local(a)
 }
 
 // local reports whether the node accepts packets to an address.
@@ -96,6 +115,9 @@ func (d *device) local(a netip.Addr) (bool, error) {
 func (d *device) remove(a netip.Addr) error {
 	if !d.have[a] {
 		return nil
+	}
+	if err := d.removeRoute(a); err != nil {
+		return err
 	}
 	if err := d.ns.Netlink().AddrDel(d.link, address(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 		return fmt.Errorf("%s: %s: remove %s: %w", d.ns.Name(), deviceName, a, err)

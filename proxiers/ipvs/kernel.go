@@ -134,11 +134,11 @@ func (k *kernel) rulesIntact(ctx context.Context, want *desired) (bool, error) {
 	return true, nil
 }
 
-// sampleIntact reports whether an address and a virtual server, any of all, are in place. It costs two messages, and
-// finds that another program has deleted all of one kind, as "ipvsadm --clear" does.
+// sampleIntact reports whether the device, an address and a virtual server, any of all, are in place. It costs a few
+// messages, and finds that another program has deleted all of one kind, as "ipvsadm --clear" does.
 func (k *kernel) sampleIntact() (bool, error) {
 	for a := range k.device.have {
-		if local, err := k.device.local(a); err != nil || !local {
+		if intact, err := k.device.intact(a); err != nil || !intact {
 			return false, err
 		}
 		break

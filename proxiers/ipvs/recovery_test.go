@@ -99,7 +99,8 @@ func TestHealing(t *testing.T) {
 	expectLines(t, "healed", contents(t, in), contents(t, fresh))
 }
 
-// TestFlushedRules: after another program has flushed the firewall or the routes, the next change restores them.
+// TestFlushedRules: after another program has flushed the firewall or the routes, or deleted the device, the next change
+// restores them.
 func TestFlushedRules(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)
@@ -113,7 +114,8 @@ func TestFlushedRules(t *testing.T) {
 	id := model.PortID{Namespace: "test", Name: "svc-00000", Port: "http", Protocol: corev1.ProtocolTCP}
 	for _, command := range []string{"nft flush ruleset", "nft flush chain ip nat KUBE-POSTROUTING",
 		"nft flush chain ip nat " + chainTranslations, "nft flush chain ip nat " + dnat.NamesOf(id).Cluster,
-		"nft flush chain ip filter INPUT", "ip rule delete priority 400", "ip route flush table 7430"} {
+		"nft flush chain ip filter INPUT", "ip rule delete priority 400", "ip route flush table 7430",
+		"ip link delete " + deviceName} {
 		words := strings.Fields(command)
 		if err := node.Host.NS.Run(exec.CommandContext(t.Context(), words[0], words[1:]...)); err != nil {
 			t.Fatal(err)
