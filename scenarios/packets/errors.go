@@ -129,10 +129,12 @@ func comeFromKnown(w spec.World, f func() error, targets ...spec.Target) error {
 	return nil
 }
 
-// nodesAreTold has clients on nodes. A pod in its node's network is a process of the node.
+// nodesAreTold has clients on nodes. A pod in its node's network is a process of the node. It has a cluster of its own:
+// an address that comes or goes makes the kernel look up the routes of all sockets anew (rt_cache_flush), so that a
+// client learns of the path MTU by chance.
 func nodesAreTold() spec.Scenario {
 	return spec.Scenario{
-		ID: "err-nodes-are-told", Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+		ID: "err-nodes-are-told", Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT}, Cluster: &spec.ClusterConfig{},
 		Given: []store.Object{
 			Pod("a2", "n2", App("web"), TCP(8080), UDP(5353)), Service("web"),
 			Service("dns", Selecting("web"), UDPPort(53, 5353)), Service("closed", Selecting("web"), UDPPort(53, 5999)),
