@@ -18,7 +18,8 @@
 // Packets of the node itself pass the chains OUTPUT of these tables instead of PREROUTING, and then IPVS in LOCAL_OUT.
 // KUBE-POSTROUTING masquerades what is marked.
 //
-// The device kube-ipvs0 has the ClusterIPs, so that the kernel delivers packets to them locally. NodePorts are virtual
+// The device kube-ipvs0 has the ClusterIPs, so that the kernel delivers packets to them locally. A local route by lo to
+// each IPv4 one lets sockets of the node learn of a smaller path MTU (localroute.go says why). NodePorts are virtual
 // servers on the node's own addresses. External and load balancer addresses stay where they are, which may be another
 // node: packets to the ports of Services there get a mark (mangle, KUBE-IPVS-DELIVERY), and a routing rule delivers
 // what has the mark locally.
