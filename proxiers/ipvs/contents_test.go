@@ -84,9 +84,7 @@ func look(t proxiertest.Failer, k *kernel) []string {
 		routes, err := d.routes()
 		must(err)
 		for a := range routes {
-			if a.Is4() == (d.family == lab.V4) {
-				out = append(out, "local route to "+a.String())
-			}
+			out = append(out, "local route to "+a.String())
 		}
 	}
 	intact, err := k.delivery.intact()

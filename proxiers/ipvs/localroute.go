@@ -53,11 +53,15 @@ func (d *device) removeRoute(a netip.Addr) error {
 	return nil
 }
 
-// routes returns the addresses that have a local route.
+// routes returns the addresses of the family that have a local route.
 func (d *device) routes() (map[netip.Addr]bool, error) {
+	if d.family == lab.V6 {
+		return nil, nil
+	}
 	filter := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}
+	const fields = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_PROTOCOL
 	all, err := netns.List(func() ([]netlink.Route, error) {
-		return d.ns.Netlink().RouteListFiltered(unix.AF_INET, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		return d.ns.Netlink().RouteListFiltered(unix.AF_INET, filter, fields)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: local routes: %w", d.ns.Name(), err)
@@ -73,9 +77,6 @@ func (d *device) routes() (map[netip.Addr]bool, error) {
 
 // loadRoutes adds the missing local routes to the addresses of the device, and removes those to others.
 func (d *device) loadRoutes() error {
-	if d.family == lab.V6 {
-		return nil
-	}
 	routes, err := d.routes()
 	if err != nil {
 		return err

@@ -99,8 +99,8 @@ func TestHealing(t *testing.T) {
 	expectLines(t, "healed", contents(t, in), contents(t, fresh))
 }
 
-// TestFlushedRules: after another program has flushed the firewall or the routes, or deleted the device, the next change
-// restores them.
+// TestFlushedRules: after another program has flushed the firewall or the routes, or deleted the device, the next
+// change restores them.
 func TestFlushedRules(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)
