@@ -101,9 +101,10 @@ func passed() error {
 
 // pass deletes the flows in the mirror that any of the descriptions condemns, and returns their number.
 func (c *Cleaner) pass(all []*Wanted, condemns func(*Wanted, *conntrack.Flow) bool) (deleted int, err error) {
+	var f conntrack.Flow // one for all, as it is large and escapes to the heap
 	for orig, reply := range c.mirror.flows {
 		// The library derives the family of a flow from both of its tuples.
-		f := conntrack.Flow{TupleOrig: orig.Tuple, TupleReply: reply, Zone: orig.zone}
+		f.TupleOrig, f.TupleReply, f.Zone = orig.Tuple, reply, orig.zone
 		if !slices.ContainsFunc(all, func(w *Wanted) bool { return condemns(w, &f) }) {
 			continue
 		}
