@@ -22,6 +22,7 @@ type agent struct {
 	node     string
 	instance spec.Instance
 	store    *store.Store
+	demand   *demand
 	gate     <-chan struct{} // Apply is not called until it is closed; nil means no gate
 	begin    func()          // begins to apply states
 	cancel   context.CancelFunc
@@ -39,7 +40,7 @@ type agent struct {
 }
 
 // startAgent starts the program on the node. It applies states once the caller has called begin.
-func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.Node) (*agent, error) {
+func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.Node, d *demand) (*agent, error) {
 	var instance spec.Instance
 	err := withoutPanic(func() (err error) {
 		if instance, err = program.Start(ctx, node); err == nil && instance == nil {
@@ -52,8 +53,8 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	a := &agent{
-		role: role, node: node.Name, instance: instance, store: node.Store, gate: node.EndpointsGate, cancel: cancel,
-		done: make(chan struct{}), changed: make(chan struct{}), applying: make(chan struct{}, 1),
+		role: role, node: node.Name, instance: instance, store: node.Store, demand: d, gate: node.EndpointsGate,
+		cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}), applying: make(chan struct{}, 1),
 	}
 	a.begin = sync.OnceFunc(func() { go a.run(ctx) })
 	return a, nil
@@ -61,7 +62,8 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 
 // The time from the beginning of one Apply to that of the next is three times as long as the Apply, within limits.
 // Scenarios that share a cluster change it constantly. A proxier that starts programs with every Apply would be busy
-// all the time, and with it the processors that the scenarios need. (kube-proxy's minSyncPeriod is one second.)
+// all the time, and with it the processors that the scenarios need. (kube-proxy's minSyncPeriod is one second.) But an
+// Apply that half of the scenarios wait for begins at once: few more changes would join it, and processors are free.
 const (
 	applyEvery = 150 * time.Millisecond // at least
 	applyPause = 500 * time.Millisecond // at most
@@ -107,9 +109,23 @@ func (a *agent) run(ctx context.Context) {
 		case <-a.store.Changed(snapshot.Revision):
 		case <-retry:
 		}
+		a.pause(ctx, snapshot.Revision, pause)
+	}
+}
+
+// pause returns when the pause after an Apply is over, or when half of the scenarios wait for a newer revision.
+func (a *agent) pause(ctx context.Context, applied uint64, over <-chan time.Time) {
+	for {
+		demanded, changed := a.demand.exceeds(applied)
+		if demanded {
+			return
+		}
 		select {
 		case <-ctx.Done():
-		case <-pause:
+			return
+		case <-over:
+			return
+		case <-changed:
 		}
 	}
 }

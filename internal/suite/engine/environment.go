@@ -42,6 +42,7 @@ type environment struct {
 	enforcer  *fleet          // nil if there is none
 	declared  spec.FeatureSet // features of both together
 	own       spec.ClusterConfig
+	demand    demand
 	conntrack map[string]*observe.Conntrack // by node
 	stateDir  string
 	// applyLimit is how long a proxier may take to converge.
@@ -154,7 +155,7 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 	node := spec.NodeOf(e.Lab(), n, e.Store())
 	node.StateDir, node.Config = state, e.own.Proxy.For(program.Features())
 	node.EndpointsGate, node.Log = gate, f.log.With("node", n.Name())
-	return startAgent(context.WithoutCancel(ctx), f.role, program, node)
+	return startAgent(context.WithoutCancel(ctx), f.role, program, node, &e.demand)
 }
 
 // equip applies the cluster configuration to a node before a proxier starts.
@@ -187,6 +188,8 @@ func (e *environment) giveZones(ctx context.Context) error {
 
 // settle returns when every running program has converged to the state of a revision.
 func (e *environment) settle(ctx context.Context, revision uint64) error {
+	done := e.demand.await(revision)
+	defer done()
 	for _, f := range e.fleets() {
 		if err := f.wait(ctx, revision, e.applyLimit); err != nil {
 			return err

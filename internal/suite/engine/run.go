@@ -176,6 +176,8 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	if r.options.Listen != nil {
 		r.options.Listen(Event{Cell: c, Ended: int(r.ended.Load()), Total: len(r.cells)})
 	}
+	leave := env.demand.join()
+	defer leave()
 	began := time.Now()
 	run := ctx
 	limit := machine.Limit(scenarioLimit)
