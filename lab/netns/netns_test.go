@@ -122,6 +122,36 @@ func TestDoRunsInside(t *testing.T) {
 	}
 }
 
+// Inside Do and WithMounts, another namespace can be entered, and they go on in their own afterwards.
+func TestDoInsideDo(t *testing.T) {
+	outer, inner := newNS(t), newNS(t)
+	at := func() uint64 {
+		var st unix.Stat_t
+		if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+			t.Error(err)
+		}
+		return st.Ino
+	}
+	enter := func() error {
+		err := inner.Do(func() error {
+			if at() != inode(t, inner) {
+				t.Error("the inner Do does not run in its namespace")
+			}
+			return nil
+		})
+		if at() != inode(t, outer) {
+			t.Error("the thread is not in its namespace after the inner Do")
+		}
+		return err
+	}
+	if err := outer.Do(enter); err != nil {
+		t.Error(err)
+	}
+	if err := outer.WithMounts(func() error { return nil }, enter); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDoWithoutANamespace(t *testing.T) {
 	var none *netns.NS
 	err := none.Do(func() error { return nil })

@@ -37,23 +37,36 @@ func onThread(f func()) {
 	}()
 }
 
-// away runs f on a thread that f may move to another network namespace, and moves it back, or else ends it.
-func away(f func() error) error {
+// occupied are the threads that away may not move: those that are moved already, and the main one, which /proc/self
+// shows.
+var occupied sync.Map
+
+func init() { occupied.Store(unix.Getpid(), true) }
+
+// away runs f on a thread that f may move to another network namespace, and moves it back. It is the caller's thread
+// unless that is occupied. A thread that cannot be moved back ends with its goroutine.
+func away(f func() error) (err error) {
 	back, err := home()
 	if err != nil {
 		return fmt.Errorf("open the namespace of the process: %w", err)
 	}
-	done := make(chan error, 1)
-	onThread(func() {
-		err := f()
+	runtime.LockOSThread()
+	thread := unix.Gettid()
+	if _, taken := occupied.LoadOrStore(thread, true); taken {
+		defer runtime.UnlockOSThread() // until then no goroutine gets the thread
+		done := make(chan error, 1)
+		go func() { done <- away(f) }()
+		return <-done
+	}
+	defer func() {
 		if home := unix.Setns(back, unix.CLONE_NEWNET); home != nil {
-			done <- errors.Join(err, fmt.Errorf("return to the namespace of the process: %w", home))
+			err = errors.Join(err, fmt.Errorf("return to the namespace of the process: %w", home))
 			return
 		}
+		occupied.Delete(thread)
 		runtime.UnlockOSThread()
-		done <- err
-	})
-	return <-done
+	}()
+	return f()
 }
 
 // DoInMany runs f on one thread. f opens sockets in several namespaces by moving the thread between them with enter.
@@ -78,7 +91,12 @@ func (n *NS) WithMounts(mount, f func() error) error {
 // them too.
 func OnOwnThread(f func() error) error {
 	done := make(chan error, 1)
-	onThread(func() { done <- f() }) // the thread is not unlocked, so it ends
+	onThread(func() { // the thread is not unlocked, so it ends
+		thread := unix.Gettid()
+		occupied.Store(thread, true)
+		defer occupied.Delete(thread)
+		done <- f()
+	})
 	return <-done
 }
 
