@@ -51,8 +51,9 @@ func (i *instances) release(p *procfs) {
 	}
 }
 
-// mountProcfs returns a new instance of procfs, which is mounted nowhere, or -1 if there can be none: a kernel before
-// Linux 5.8 has one instance for each PID namespace, and a container may not mount any.
+// mountProcfs returns a new instance of procfs, which no path leads to. It returns -1 if it cannot make one, as before
+// Linux 5.2 (fsopen) and in containers that may not mount it. Before Linux 5.8 it returns the only instance of the PID
+// namespace, in which the searches are as long as in /proc.
 func mountProcfs() int {
 	context, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
