@@ -22,7 +22,8 @@ func TestLocalRoutes(t *testing.T) {
 	first := start(t, node)
 	proxiertest.Apply(t, first, servedBy(backendA))
 	filter := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: address(vip).IPNet}
-	found, err := node.Host.Netlink().RouteListFiltered(unix.AF_INET, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+	const fields = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_DST
+	found, err := node.Host.Netlink().RouteListFiltered(unix.AF_INET, filter, fields)
 	if err != nil {
 		t.Fatal(err)
 	}
