@@ -34,7 +34,8 @@ type Conn struct {
 
 	req    request
 	ticket *ticket
-	out    []byte // the unsent part of the request
+	out    []byte      // the unsent part of the request
+	cpus   unix.CPUSet // that have sent packets of this exchange
 	in     incoming
 	served bool   // this process has servers, and they have had the chance to answer
 	note   string // a remark for Detail, used if nothing better is known
@@ -121,6 +122,7 @@ func (c *Conn) begin() (release func()) {
 	c.req = request{nonce: newNonce(), payload: c.probe.Payload}
 	body := makePayload(c.req.nonce, c.req.payload)
 	c.out = append(c.req.line(), body...)
+	c.cpus.Zero()
 	c.in.expect(c.req, body)
 	if c.dialed {
 		c.forgetErrors()
@@ -143,8 +145,8 @@ func (c *Conn) forgetErrors() {
 func (c *Conn) exchange(ctx context.Context) (a Answer) {
 	if len(c.probe.Fences) == 0 {
 		a = c.attempt()
-	} else if err := onOneCPU(func(on cpus) { a = c.prove(ctx, on) }); err != nil {
-		return Answer{Fault: err}
+	} else {
+		a = c.prove(ctx)
 	}
 	switch {
 	case !a.decided():
@@ -168,6 +170,30 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 
 // attempt goes as far as it can without waiting: it connects, sends, runs the servers of this process and looks.
 func (c *Conn) attempt() Answer {
+	if a := c.transmit(); a.decided() || !c.up {
+		return a
+	}
+	c.served = servers.serve()
+	return c.look()
+}
+
+// transmit connects and sends, and notes which CPU has done it. The thread is not tied to one: all other probes would
+// wait for a thread that serves, or waits to serve, while something else keeps its CPU busy.
+func (c *Conn) transmit() (a Answer) {
+	if c.up && len(c.out) == 0 {
+		return Answer{}
+	}
+	cpus, err := cpusOf(func() { a = c.connectAndSend() })
+	if err != nil {
+		return Answer{Fault: err}
+	}
+	for i := range c.cpus {
+		c.cpus[i] |= cpus[i]
+	}
+	return a
+}
+
+func (c *Conn) connectAndSend() Answer {
 	if !c.dialed {
 		if a := c.dial(); a.decided() {
 			return a
@@ -178,13 +204,10 @@ func (c *Conn) attempt() Answer {
 			return a
 		}
 	}
-	if len(c.out) > 0 {
-		if a := c.send(); a.decided() {
-			return a
-		}
+	if len(c.out) == 0 {
+		return Answer{}
 	}
-	c.served = servers.serve()
-	return c.look()
+	return c.send()
 }
 
 // provable is the payload that can cross a TCP connection within the first window. The rest may wait for a timer (the
@@ -192,7 +215,7 @@ func (c *Conn) attempt() Answer {
 const provable = 8 << 10
 
 // prove returns attempt with a proof of silence, as far as there can be one.
-func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
+func (c *Conn) prove(ctx context.Context) (a Answer) {
 	dropped, err := droppedPackets()
 	if err != nil {
 		return Answer{Fault: err}
@@ -203,7 +226,7 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 		return a
 	}
 	if !c.up { // the handshake is not complete
-		if err := c.fence(ctx, func() bool { return progress() || c.up }); err != nil {
+		if err := c.fenceFrom(ctx, c.cpus, func() bool { return progress() || c.up }); err != nil {
 			return Answer{Fault: err}
 		}
 		if a.decided() || !c.up {
@@ -213,17 +236,18 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 	if c.tcp && c.req.payload > provable {
 		return a
 	}
-	if err := c.fence(ctx, progress); err != nil {
+	if err := c.fenceFrom(ctx, c.cpus, progress); err != nil {
 		return Answer{Fault: err}
 	}
 	if a.decided() || !c.served && !c.probe.OwnServers {
 		return a
 	}
 	if _, answered := servers.reached(c.ticket); answered {
-		// The answer has been sent, on some CPU.
-		var failed error
-		err := on.each(func() bool { failed = c.fence(ctx, progress); return failed == nil && !a.decided() })
-		if err := errors.Join(err, failed); err != nil {
+		all, err := allowedCPUs() // the answer has been sent, by one of them
+		if err == nil {
+			err = c.fenceFrom(ctx, all, progress)
+		}
+		if err != nil {
 			return Answer{Fault: err}
 		}
 	}

@@ -20,8 +20,9 @@
 //
 // The absence of an answer is proved, not waited for. All namespaces of a lab live in one kernel. A packet that enters
 // a veth device is put on the backlog queue of the CPU that sent it, and so it is at every hop: a first-in, first-out
-// queue per CPU. So a probe pins its thread to one CPU, sends its packet, and then sends ICMP echoes, the fences, over
-// an allowed path from the same CPU, one after another. Whenever a fence packet has advanced by one hop, the probe's
+// queue per CPU. So a probe notes which CPU sends its packet, and then sends ICMP echoes, the fences, over an allowed
+// path from the same CPU, one after another. If the kernel has switched the thread off its CPU meanwhile, it may have
+// moved it, and the fences are sent from every CPU. Whenever a fence packet has advanced by one hop, the probe's
 // packet and every answer of the kernel to it have advanced by at least one hop too. Once enough echoes have been
 // answered, everything that the probe caused in the kernel has happened.
 //

@@ -30,39 +30,68 @@ const promptEchoes, patientEchoes = 4, 32
 // echoAgain is the time after which an unanswered echo is sent again.
 const echoAgain = 100 * time.Millisecond
 
-// cpus is the set of CPUs that a thread may run on.
-type cpus struct{ set unix.CPUSet }
-
-func allowedCPUs() (cpus, error) {
-	var c cpus
-	if err := unix.SchedGetaffinity(0, &c.set); err != nil {
-		return c, fmt.Errorf("sched_getaffinity: %w", err)
+// allowedCPUs returns the CPUs that the thread may run on.
+func allowedCPUs() (unix.CPUSet, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return set, fmt.Errorf("sched_getaffinity: %w", err)
 	}
-	return c, nil
+	return set, nil
 }
 
-func (c cpus) numbers() (out []int) {
-	for cpu := range len(c.set) * 64 {
-		if c.set.IsSet(cpu) {
+// numbers returns the numbers of the CPUs of a set.
+func numbers(set unix.CPUSet) (out []int) {
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
 			out = append(out, cpu)
 		}
 	}
 	return out
 }
 
-// onOneCPU runs f on a thread that stays on its present CPU. f gets the CPUs that it may move to.
-func onOneCPU(f func(cpus)) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+// presentCPU returns the CPU that the thread runs on.
+func presentCPU() (int, error) {
 	var cpu uint32
 	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
-		return fmt.Errorf("getcpu: %w", errno)
+		return 0, fmt.Errorf("getcpu: %w", errno)
 	}
-	return onCPU(int(cpu), f)
+	return int(cpu), nil
 }
 
-// onCPU runs f on a thread that stays on the given CPU. f gets the CPUs that it may move to.
-func onCPU(cpu int, f func(cpus)) error {
+// cpusOf runs f and returns the CPUs that it may have run on: one, unless the kernel has switched the thread meanwhile.
+// It cannot move a thread to another CPU without that.
+func cpusOf(f func()) (cpus unix.CPUSet, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := switches()
+	if err != nil {
+		return cpus, err
+	}
+	cpu, err := presentCPU()
+	if err != nil {
+		return cpus, err
+	}
+	f()
+	after, err := switches()
+	if err != nil || after != before {
+		all, failed := allowedCPUs()
+		return all, errors.Join(err, failed)
+	}
+	cpus.Set(cpu)
+	return cpus, nil
+}
+
+// switches returns how often the kernel has taken the thread off its CPU (getrusage(2)).
+func switches() (int64, error) {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
+		return 0, fmt.Errorf("getrusage: %w", err)
+	}
+	return usage.Nvcsw + usage.Nivcsw, nil
+}
+
+// onCPU runs f on a thread that stays on the given CPU.
+func onCPU(cpu int, f func()) error {
 	runtime.LockOSThread()
 	allowed, err := allowedCPUs()
 	if err != nil {
@@ -70,9 +99,9 @@ func onCPU(cpu int, f func(cpus)) error {
 		return err
 	}
 	if err = moveTo(cpu); err == nil {
-		f(allowed)
+		f()
 	}
-	if err := unix.SchedSetaffinity(0, &allowed.set); err != nil {
+	if err := unix.SchedSetaffinity(0, &allowed); err != nil {
 		return fmt.Errorf("sched_setaffinity: %w", err) // the goroutine stays locked to this thread
 	}
 	runtime.UnlockOSThread()
@@ -89,21 +118,25 @@ func moveTo(cpu int) error {
 	return nil
 }
 
-// each runs f on one CPU after the other, until f returns false.
-func (c cpus) each(f func() bool) error {
-	for _, cpu := range c.numbers() {
-		if err := moveTo(cpu); err != nil {
+// fenceFrom fences from one CPU after the other, until done reports true. It calls done after each.
+func (c *Conn) fenceFrom(ctx context.Context, cpus unix.CPUSet, done func() bool) error {
+	for _, cpu := range numbers(cpus) {
+		ended, failed := false, error(nil)
+		err := onCPU(cpu, func() {
+			failed = c.fence(ctx, func() bool { ended = done(); return ended })
+		})
+		if err := errors.Join(err, failed); err != nil {
 			return err
 		}
-		if !f() {
+		if ended || done() {
 			return nil
 		}
 	}
 	return nil
 }
 
-// fence sends the echoes to every address, each after the answer to the one before. It ends early if done reports true.
-// done looks at the probe's own socket; fence calls it after every slow echo, and at the end.
+// fence sends the echoes to every address from this thread, each after the answer to the one before. It ends early if
+// done reports true. done looks at the probe's own socket; fence calls it after every slow echo.
 func (c *Conn) fence(ctx context.Context, done func() bool) error {
 	fences := c.probe.Fences
 	prompt := 0
@@ -118,7 +151,6 @@ func (c *Conn) fence(ctx context.Context, done func() bool) error {
 			}
 		}
 	}
-	done()
 	return nil
 }
 

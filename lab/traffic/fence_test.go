@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,63 @@ func TestFenceIsNotOvertakenFromAfar(t *testing.T) {
 			p.Fences = []netip.Addr{addr("10.1.0.2")}
 			overtake(t, p)
 		})
+	}
+}
+
+// cpusOf names the one CPU that f ran on, or all if the kernel has switched the thread.
+func TestCPUsOf(t *testing.T) {
+	allowed, err := allowedCPUs()
+	Must(t, err)
+	all := numbers(allowed)
+	for tries := 1; ; tries++ { // others may have their turn on the CPU
+		var ran int
+		var failed error
+		cpus, err := cpusOf(func() { ran, failed = presentCPU() })
+		Must(t, errors.Join(err, failed))
+		got := numbers(cpus)
+		if !slices.Contains(got, ran) {
+			t.Fatalf("ran on CPU %d, got %v", ran, got)
+		}
+		if len(got) == 1 {
+			break
+		}
+		if tries == 1000 {
+			t.Fatalf("got %v", got)
+		}
+	}
+	if len(all) == 1 {
+		t.Skip("a thread cannot move: there is one CPU")
+	}
+	cpus, err := cpusOf(func() {
+		for _, cpu := range []int{all[0], all[1]} {
+			Must(t, moveTo(cpu))
+		}
+		Must(t, unix.SchedSetaffinity(0, &allowed))
+	})
+	Must(t, err)
+	if got := numbers(cpus); !slices.Equal(got, all) {
+		t.Errorf("on the CPUs %d and %d: got %v, want all of %v", all[0], all[1], got, all)
+	}
+}
+
+// The fences are sent from all CPUs that have sent the packet.
+func TestFencesFromEveryCPU(t *testing.T) {
+	w := newWorld(t)
+	f := families[0]
+	c, err := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "tcp",
+		Fences: []netip.Addr{f.gateway}}.prepare()
+	Must(t, err)
+	defer c.Close()
+	allowed, err := allowedCPUs()
+	Must(t, err)
+	Must(t, c.fenceFrom(Within(t), allowed, func() bool { return false }))
+	if want := len(numbers(allowed)); c.echoes < want*promptEchoes {
+		t.Errorf("%d echoes, want %d from each of %d CPUs", c.echoes, promptEchoes, want)
+	}
+	c.echoes = 0
+	Must(t, c.fenceFrom(Within(t), allowed, func() bool { return true }))
+	if c.echoes >= 2*promptEchoes {
+		t.Errorf("%d echoes, although the first CPU's were enough", c.echoes)
 	}
 }
 

@@ -91,8 +91,12 @@ func (r *resolver) run(ctx context.Context, target netip.Addr, fences []netip.Ad
 	if len(fences) == 0 {
 		return errors.New("no fence")
 	}
+	cpu, err := presentCPU()
+	if err != nil {
+		return err
+	}
 	var failed error
-	err := onOneCPU(func(cpus) {
+	err = onCPU(cpu, func() {
 		if failed = r.ask(target); failed != nil || r.has(target) {
 			return
 		}

@@ -126,8 +126,8 @@ func (v *Volley) fireAll(ctx context.Context, senders []*sender) error {
 	if err != nil {
 		return err
 	}
-	numbers := allowed.numbers()
-	errs := make([]error, min(len(numbers), len(senders)))
+	cpus := numbers(allowed)
+	errs := make([]error, min(len(cpus), len(senders)))
 	var all sync.WaitGroup
 	for i := range errs {
 		var part []*sender
@@ -137,7 +137,7 @@ func (v *Volley) fireAll(ctx context.Context, senders []*sender) error {
 		all.Go(func() {
 			errs[i] = netns.DoInMany(func(enter func(*netns.NS) error) error {
 				var failed error
-				err := onCPU(numbers[i], func(cpus) { failed = v.fire(ctx, part, enter) })
+				err := onCPU(cpus[i], func() { failed = v.fire(ctx, part, enter) })
 				return errors.Join(err, failed)
 			})
 		})
