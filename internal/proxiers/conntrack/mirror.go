@@ -37,7 +37,7 @@ type origin struct {
 
 // eventBuffer is the size of the kernel's buffer of unread events in bytes, enough for some thousand flows. If it
 // overflows, the mirror lists the flows.
-const eventBuffer = 2 << 20
+const eventBuffer = 8 << 20
 
 // newMirror makes a mirror of a namespace's flows.
 func newMirror(ns *netns.NS) (*mirror, error) {
