@@ -122,7 +122,7 @@ func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
 
 // newNode returns the node of a number. Its namespace does not exist yet.
 func (l *Lab) newNode(number int) *Node {
-	n := &Node{number: number, network: l.Topology().PodNetwork, pods: map[int]*Pod{}}
+	n := &Node{number: number, network: l.Topology().PodNetwork, pods: map[int]*Pod{}, taken: map[int]bool{}}
 	n.addrs = n.lan().addrs(l.Stack())
 	n.podCIDRs = each(l.Stack().Families(), func(f Family) netip.Prefix { return podCIDR(f, number) })
 	return n
@@ -189,10 +189,11 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 	return n.apply(ports...)
 }
 
-// newPod returns the pod of a host number. Its namespace does not exist yet.
+// newPod returns the pod of a host number, which it takes. The pod's namespace does not exist yet.
 func (l *Lab) newPod(n *Node, host int) *Pod {
 	p := &Pod{node: n, host: host, serial: firstPod + n.podsMade}
 	n.podsMade++
+	n.taken[host] = true
 	p.addrs = each(l.Stack().Families(), func(f Family) netip.Addr { return podAddr(f, n.number, host) })
 	return p
 }
@@ -217,12 +218,17 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 		ops = append(ops, linkLocal(devNIC, podMAC(p.node.number, p.host)))
 	}
 	ops = append(ops, l.network.pod(p, l.Stack())...)
+	return p.apply(append(ops, l.neighboursOf(p, peers)...)...)
+}
+
+// neighboursOf returns a pod's neighbour entries for the other pods of its node.
+func (l *Lab) neighboursOf(p *Pod, peers []*Pod) (ops []link.Op) {
 	for _, peer := range peers {
 		if peer != p {
 			ops = append(ops, l.network.neighbours(peer, l.Stack())...)
 		}
 	}
-	return p.apply(ops...)
+	return ops
 }
 
 // ready waits until everything in the lab works.

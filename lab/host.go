@@ -41,10 +41,13 @@ func (h *Host) apply(ops ...link.Op) error {
 }
 
 // ready waits until all applied changes have taken effect.
-func (h *Host) ready(ctx context.Context) error {
+func (h *Host) ready(ctx context.Context) error { return h.effect()(ctx) }
+
+// effect returns a function that waits until all changes that have been applied so far have taken effect.
+func (h *Host) effect() func(context.Context) error {
 	conditions := h.awaited
 	h.awaited = nil
-	return link.Ready(ctx, h.NS, conditions...)
+	return func(ctx context.Context) error { return link.Ready(ctx, h.NS, conditions...) }
 }
 
 // Addr returns the host's primary address of a family, or the zero Addr if it has none.
@@ -115,9 +118,10 @@ type Node struct {
 	number int        // 1, 2, 3...: see the address plan
 	tunnel tunnelDevs // the overlay's devices, if it has any
 
-	mu       sync.Mutex // held while the node's pods change
-	pods     map[int]*Pod
-	podsMade int // including the removed ones
+	mu       sync.Mutex   // held while the node's pods change
+	pods     map[int]*Pod // by their numbers in the node's range, once they are connected
+	taken    map[int]bool // the numbers of all pods, also of those that are being made
+	podsMade int          // including the removed ones
 	retired  []*Pod
 }
 
