@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"time"
 
@@ -105,7 +104,7 @@ const (
 
 // parallelSpecs returns how many processes the machine carries.
 func parallelSpecs() int {
-	most := specsPerCPU * runtime.GOMAXPROCS(0)
+	most := specsPerCPU * processors
 	var machine unix.Sysinfo_t
 	if unix.Sysinfo(&machine) != nil {
 		return most

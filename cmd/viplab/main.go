@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -19,12 +20,21 @@ import (
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 )
 
+// processors is how many processors viplab may use.
+var processors = runtime.GOMAXPROCS(0)
+
 func main() {
 	faults.Shim()
 	// The heap may grow to five times the live memory before a collection. A run of the catalogue then takes 5% less
 	// processor time, and 290 MiB of memory instead of 150.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
+	}
+	// A thread that waits in the kernel, as for the lock on all network configuration, counts as one that runs Go code
+	// until the runtime notices, up to 10 ms later. With two more, a processor is idle less often, and a run of the
+	// catalogue takes 5% less time.
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(processors + 2)
 	}
 	// The first signal cancels the context, so that a command can clean up. In a sandbox, the second Ctrl-C ends the
 	// command from outside. Signals stay caught until the exit: one that came in between would end the program instead,

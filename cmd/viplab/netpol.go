@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -115,7 +114,7 @@ pass where a failure is expected; 2 the harness broke, nothing ran, the run was 
 	flags.BoolVar(&f.outcome, "outcome", false, "print the outcome for viplab netpol --prove")
 	_ = flags.MarkHidden("outcome")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json, report.html and junit.xml, or prove.json")
-	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
+	flags.IntVar(&f.parallel, "parallel", processors, "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
 	f.given = flags.Changed
 	complete(cmd, "enforcer", enforcerNames()...)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -133,7 +132,7 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 
 // options checks all flags before anything is started, and reports every mistake at once.
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
-	o := prove.Options{Everything: f.everything, Parallel: 2 * runtime.GOMAXPROCS(0)}
+	o := prove.Options{Everything: f.everything, Parallel: 2 * processors}
 	var errs [9]error
 	var run engine.Options
 	errs[0] = f.cluster.set(&run)
