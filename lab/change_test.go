@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -277,6 +278,25 @@ func TestFullNode(t *testing.T) {
 	}
 	delete(n.taken, lastPod)
 	pingAll(t, &n.Host, &addPod(t, l, "n1", "one-more").Host)
+}
+
+// The address of a pod that could not be made is free again.
+func TestFailedPodsAddressIsFree(t *testing.T) {
+	t.Parallel()
+	l := build(t, grid(1, 1))
+	n := l.Node("n1")
+	inTheWay := (&Pod{node: n, serial: firstPod + n.podsMade}).port().Name
+	if err := n.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: inTheWay}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AddPod(t.Context(), "n1", PodSpec{Name: "next"}); err == nil {
+		t.Fatalf("a pod is made although the node has another device %s", inTheWay)
+	}
+	next := addPod(t, l, "n1", "next")
+	if want := podAddr(V4, n.number, firstPod+1); next.Addrs()[0] != want {
+		t.Errorf("the next pod has %s, want %s", next.Addrs()[0], want)
+	}
+	pingAll(t, &n.Host, &next.Host)
 }
 
 func TestClosedLab(t *testing.T) {
