@@ -177,8 +177,8 @@ func (c *Conn) attempt() Answer {
 	return c.look()
 }
 
-// transmit connects and sends, and notes which CPU has done it. The thread is not tied to one: all other probes would
-// wait for a thread that serves, or waits to serve, while something else keeps its CPU busy.
+// transmit connects and sends, and notes which CPU has done it. The thread is not tied to one: it would have to wait
+// while something else keeps that CPU busy, and other probes for it.
 func (c *Conn) transmit() (a Answer) {
 	if c.up && len(c.out) == 0 {
 		return Answer{}
