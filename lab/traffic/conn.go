@@ -23,8 +23,8 @@ type Conn struct {
 	tcp   bool
 
 	mu     sync.Mutex // serialises exchanges
-	fd     int        // owned by file
-	file   *os.File   // the same socket in the Go poller; nil after Close
+	fd     int        // -1 after Close
+	file   *os.File   // the same socket in the Go poller, which then owns it; nil unless a wait was needed
 	raw    syscall.RawConn
 	icmp   int // raw ICMP socket of the namespace
 	fences int // raw ICMP socket of FencesFrom; -1: echoes are sent from icmp as well
@@ -50,11 +50,12 @@ type Conn struct {
 	echoes   int // sent in this exchange
 }
 
-// take gives fd to the Go poller.
-func (c *Conn) take(fd int) {
-	c.fd = fd
-	c.file = os.NewFile(uintptr(fd), "probe") // fd is non-blocking, so it becomes pollable
-	c.raw, _ = c.file.SyscallConn()           // fails only on a nil file
+// pollable gives the socket to the Go poller.
+func (c *Conn) pollable() {
+	if c.file == nil {
+		c.file = os.NewFile(uintptr(c.fd), "probe") // fd is non-blocking, so it becomes pollable
+		c.raw, _ = c.file.SyscallConn()             // fails only on a nil file
+	}
 }
 
 // RemoteAddr returns the address that the connection was opened to.
@@ -78,20 +79,25 @@ func (c *Conn) SetFences(addrs []netip.Addr) {
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.file == nil {
+	if c.fd < 0 {
 		return nil
 	}
 	var errs []error
 	if c.tcp && c.probe.Source.Port() != 0 {
 		errs = append(errs, disconnect(c.fd))
 	}
-	errs = append(errs, c.file.Close())
-	for _, fd := range []int{c.icmp, c.fences} {
+	owned := []int{c.icmp, c.fences}
+	if c.file != nil {
+		errs = append(errs, c.file.Close())
+	} else {
+		owned = append(owned, c.fd)
+	}
+	for _, fd := range owned {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))
 		}
 	}
-	c.file = nil
+	c.fd = -1
 	return errors.Join(errs...)
 }
 
@@ -100,7 +106,7 @@ func (c *Conn) Close() error {
 func (c *Conn) Exchange(ctx context.Context) Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.file == nil {
+	if c.fd < 0 {
 		return Answer{Fault: fmt.Errorf("%s: %w", c.probe, os.ErrClosed)}
 	}
 	release := c.begin()
@@ -216,7 +222,7 @@ const provable = 8 << 10
 
 // prove returns attempt with a proof of silence, as far as there can be one.
 func (c *Conn) prove(ctx context.Context) (a Answer) {
-	dropped, err := droppedPackets()
+	dropped, err := droppedBefore()
 	if err != nil {
 		return Answer{Fault: err}
 	}
@@ -286,6 +292,7 @@ func (c *Conn) remarks() string {
 // wait continues the exchange until the context ends. describe returns the Detail of a silence.
 func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) string) Answer {
 	start := time.Now()
+	c.pollable()
 	release := c.until(ctx)
 	defer release()
 

@@ -246,6 +246,33 @@ var errDropped = errors.New(
 // softnet has a line for each CPU: packets processed, dropped, ... in hexadecimal. All namespaces show the same.
 var softnet = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/net/softnet_stat") })
 
+// freshDrops is how old the number of dropped packets may be that a probe begins with. Most probes are over sooner than
+// a new one is read.
+const freshDrops = 2 * time.Millisecond
+
+// drops is the last number of dropped packets that a probe began with.
+var drops struct {
+	sync.Mutex
+	at    time.Time
+	total uint64
+}
+
+// droppedBefore returns a recent number of dropped packets. A packet that has been dropped since counts against the
+// caller's silence.
+func droppedBefore() (uint64, error) {
+	drops.Lock()
+	defer drops.Unlock()
+	if time.Since(drops.at) < freshDrops {
+		return drops.total, nil
+	}
+	at := time.Now()
+	total, err := droppedPackets()
+	if err == nil {
+		drops.at, drops.total = at, total
+	}
+	return total, err
+}
+
 // droppedPackets returns how many packets the kernel has dropped because the queue of a CPU was full.
 func droppedPackets() (total uint64, err error) {
 	f, err := softnet()

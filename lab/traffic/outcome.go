@@ -167,6 +167,9 @@ func parseGreeting(line []byte) (Greeting, error) {
 func payloadOf(nonce string) *rand.ChaCha8 { return rand.NewChaCha8(sha256.Sum256([]byte(nonce))) }
 
 func makePayload(nonce string, n int) []byte {
+	if n == 0 {
+		return nil // most requests
+	}
 	b := make([]byte, n)
 	_, _ = payloadOf(nonce).Read(b) // never fails
 	return b

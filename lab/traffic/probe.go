@@ -46,6 +46,9 @@ type Probe struct {
 	IfAccepted bool
 	// Payload is how many bytes to send with the request. The server sends as many back.
 	Payload int
+	// Single says that the connection ends after its first exchange. Then the client's TCP acknowledges no packet at
+	// once: its request, and its RST, follow anyway.
+	Single bool
 	// Keep makes Open leave the socket open after every outcome, not only Reply, unless the probe has a fault.
 	Keep bool
 	// Mark is the mark of the client's packets (SO_MARK). Packets lose it at the edge of the client's namespace.
@@ -61,6 +64,7 @@ func (p Probe) String() string {
 
 // Do sends one request on a new connection.
 func (p Probe) Do(ctx context.Context) Answer {
+	p.Single = true
 	c, a := p.Open(ctx)
 	if c != nil {
 		if err := c.Close(); err != nil && a.Fault == nil {
@@ -98,7 +102,7 @@ func (p Probe) prepare() (*Conn, error) {
 			return nil, fmt.Errorf("fence %s is of another family", f)
 		}
 	}
-	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: p.Proto == "tcp", icmp: -1, fences: -1}
+	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: p.Proto == "tcp", fd: -1, icmp: -1, fences: -1}
 	if err := c.open(netns.Domain(p.To.Addr())); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -107,16 +111,13 @@ func (p Probe) prepare() (*Conn, error) {
 
 // open opens the sockets. The caller closes the Conn after an error.
 func (c *Conn) open(domain int) error {
-	p, fd := c.probe, -1
+	p := c.probe
 	err := p.From.Do(func() (err error) {
-		if fd, err = openSocket(p.Proto, domain); err == nil {
+		if c.fd, err = openSocket(p.Proto, domain); err == nil {
 			c.icmp, err = openICMP(domain)
 		}
 		return err
 	})
-	if fd >= 0 {
-		c.take(fd)
-	}
 	if err == nil && p.FencesFrom != nil {
 		err = p.FencesFrom.Do(func() (err error) {
 			c.fences, err = openICMP(domain)
@@ -124,10 +125,10 @@ func (c *Conn) open(domain int) error {
 		})
 	}
 	if err == nil {
-		err = p.configure(fd, domain)
+		err = p.configure(c.fd, domain)
 	}
 	if err == nil {
-		err = p.bind(fd)
+		err = p.bind(c.fd)
 	}
 	return err
 }
@@ -145,6 +146,9 @@ func (p Probe) configure(fd, domain int) error {
 	}
 	if err := resetOnClose(fd, true); err != nil { // and conntrack deletes the flow within seconds
 		return err
+	}
+	if p.Single {
+		options = append(options, delayedAck)
 	}
 	return setOptions(fd, append(options, noDelay)...)
 }

@@ -4,11 +4,16 @@ package traffic
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	. "github.com/viplab/viplab/internal/lab/nstest"
+	"github.com/viplab/viplab/lab/netns"
 )
 
 var bothPorts = []Port{{"tcp", 80}, {"udp", 80}, {"tcp", 81}, {"udp", 81}}
@@ -130,4 +135,54 @@ func TestOutcomes(t *testing.T) {
 	if n := counter(t, w.client, "Tcp", "RetransSegs") - again; n != 0 {
 		t.Errorf("%d SYNs had to be sent again: ICMP errors were missed", n)
 	}
+}
+
+// The client of a single exchange sends three segments, and that of a connection that goes on acknowledges at once. A
+// delayed acknowledgement waits for 40 ms at least, which a busy machine may need.
+func TestSingle(t *testing.T) {
+	w := newWorld(t)
+	for _, f := range families {
+		serve(t, w.server, "web", []netip.Addr{f.server}, Port{"tcp", 80})
+		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "tcp", Fences: []netip.Addr{f.gateway}}
+		least := func(single bool) int {
+			least := math.MaxInt
+			for range 10 {
+				before := segments(t, w.client)
+				p.Single = single
+				c, a := p.Open(Within(t))
+				if a.Outcome != Reply {
+					t.Fatalf("%s: %v", f.name, a)
+				}
+				Must(t, c.Close())
+				least = min(least, segments(t, w.client)-before)
+			}
+			return least
+		}
+		if n := least(true); n != 3 {
+			t.Errorf("%s: the client of a single exchange sends %d segments, not SYN, request and RST", f.name, n)
+		}
+		if n := least(false); n < 5 {
+			t.Errorf("%s: the client of a connection that goes on sends %d segments, not 5", f.name, n)
+		}
+	}
+}
+
+// segments returns how many TCP segments a namespace has sent.
+func segments(t *testing.T, ns *netns.NS) (sent int) {
+	t.Helper()
+	Must(t, ns.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/snmp")
+		if err != nil {
+			return err
+		}
+		names, values := []string(nil), []string(nil)
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "Tcp:") {
+				names, values = values, strings.Fields(line)
+			}
+		}
+		sent, err = strconv.Atoi(values[slices.Index(names, "OutSegs")])
+		return err
+	}))
+	return sent
 }

@@ -46,6 +46,9 @@ var (
 	v6Only    = option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, "IPV6_V6ONLY"}
 	reuseAddr = option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"}
 	noDelay   = option{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1, "TCP_NODELAY"}
+	// delayedAck lets acknowledgements wait for data to go with (RFC 1122 4.2.3.2), also those of a handshake. Without
+	// it Linux sends the first ones of a connection at once (tcp(7)).
+	delayedAck = option{unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0, "TCP_QUICKACK"}
 )
 
 // icmpErrors makes a UDP socket report every ICMP error. Otherwise it reports port unreachable only.

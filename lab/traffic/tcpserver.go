@@ -141,7 +141,9 @@ func (c *stream) answer() {
 	}
 	g := c.server.greet("tcp", c.peer, c.local, c.req, c.sum)
 	c.out = append(c.out, g.line()...)
-	c.more, c.payload = c.req.payload, payloadOf(c.req.nonce)
+	if c.more = c.req.payload; c.more > 0 {
+		c.payload = payloadOf(c.req.nonce)
+	}
 	c.flush()
 	servers.answered(g)
 }

@@ -88,7 +88,7 @@ func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, 
 	probe = traffic.Probe{
 		From: from.NS, Source: source, To: to, Proto: row.Protocol(), Payload: row.Payload,
 		Patience: machine.Busy(p.patience), IfAccepted: row.Want.Allows(traffic.Silence),
-		Keep: row.Conn != "" && row.Protocol() == "udp", OwnServers: true,
+		Single: row.Conn == "", Keep: row.Conn != "" && row.Protocol() == "udp", OwnServers: true,
 		// Masqueraded packets have the node's address, too.
 		PrivilegedPort: p.Lab().Node(row.From) != nil && row.SeenAs == spec.ClientAddr(),
 		Fences:         p.fences(from, family, row.Servers),
