@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -102,20 +105,38 @@ func passed() error {
 // pass deletes the flows in the mirror that any of the descriptions condemns, and returns their number.
 func (c *Cleaner) pass(all []*Wanted, condemns func(*Wanted, *conntrack.Flow) bool) (deleted int, err error) {
 	var f conntrack.Flow // one for all, as it is large and escapes to the heap
-	for orig, reply := range c.mirror.flows {
-		// The library derives the family of a flow from both of its tuples.
-		f.TupleOrig, f.TupleReply, f.Zone = orig.Tuple, reply, orig.zone
-		if !slices.ContainsFunc(all, func(w *Wanted) bool { return condemns(w, &f) }) {
-			continue
+	for to := range c.destinations(all) {
+		for orig, reply := range c.mirror.flows[to] {
+			// The library derives the family of a flow from both of its tuples.
+			f.TupleOrig, f.TupleReply, f.Zone = orig.Tuple, reply, orig.zone
+			if !slices.ContainsFunc(all, func(w *Wanted) bool { return condemns(w, &f) }) {
+				continue
+			}
+			deleted++
+			// ENOENT: it ended by itself
+			if err := c.mirror.requests.Delete(f); err != nil && !errors.Is(err, unix.ENOENT) {
+				return deleted, err
+			}
+			c.mirror.forget(orig)
 		}
-		deleted++
-		// ENOENT: it ended by itself
-		if err := c.mirror.requests.Delete(f); err != nil && !errors.Is(err, unix.ENOENT) {
-			return deleted, err
-		}
-		delete(c.mirror.flows, orig)
 	}
 	return deleted, nil
+}
+
+// destinations yields all destinations that the descriptions may condemn flows to.
+func (c *Cleaner) destinations(all []*Wanted) iter.Seq[netip.AddrPort] {
+	if slices.ContainsFunc(all, func(w *Wanted) bool { return w.Relays.IsValid() || w.Inherited != 0 }) {
+		return maps.Keys(c.mirror.flows)
+	}
+	return func(yield func(netip.AddrPort) bool) {
+		for _, w := range all {
+			for to := range w.frontends {
+				if !yield(to) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Settings returns the sysctls for a configuration. By default they are those that kube-proxy sets in all modes: the

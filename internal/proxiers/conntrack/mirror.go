@@ -5,6 +5,7 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -25,9 +26,12 @@ type mirror struct {
 	events   *netlink.Conn
 	raw      syscall.RawConn // of events
 	buffer   []byte
-	silent   bool                       // the kernel reports no events
-	flows    map[origin]conntrack.Tuple // their replies
+	silent   bool // the kernel reports no events
+	flows    map[netip.AddrPort]replies
 }
+
+// replies are the reply tuples of the flows to one destination.
+type replies map[origin]conntrack.Tuple
 
 // origin identifies a flow.
 type origin struct {
@@ -53,7 +57,7 @@ func newMirror(ns *netns.NS) (*mirror, error) {
 
 // listen makes an empty mirror that receives all events from now on. The caller closes it even after an error.
 func listen(ns *netns.NS) (*mirror, error) {
-	m := &mirror{ns: ns, buffer: make([]byte, 64<<10), flows: map[origin]conntrack.Tuple{}}
+	m := &mirror{ns: ns, buffer: make([]byte, 64<<10), flows: map[netip.AddrPort]replies{}}
 	return m, m.open()
 }
 
@@ -153,7 +157,7 @@ func (m *mirror) list() (err error) {
 
 // dump lists the flows, if the namespace has any.
 func (m *mirror) dump() error {
-	m.flows = map[origin]conntrack.Tuple{}
+	m.flows = map[netip.AddrPort]replies{}
 	if untracked(m.ns) {
 		return nil
 	}
@@ -174,9 +178,27 @@ func untracked(ns *netns.NS) bool {
 }
 
 func (m *mirror) note(f *conntrack.Flow) {
-	if f.TupleOrig.Proto.Protocol == unix.IPPROTO_UDP {
-		m.flows[origin{f.TupleOrig, f.Zone}] = f.TupleReply
+	if f.TupleOrig.Proto.Protocol != unix.IPPROTO_UDP {
+		return
 	}
+	to := destination(&f.TupleOrig)
+	if m.flows[to] == nil {
+		m.flows[to] = replies{}
+	}
+	m.flows[to][origin{f.TupleOrig, f.Zone}] = f.TupleReply
+}
+
+func (m *mirror) forget(o origin) {
+	to := destination(&o.Tuple)
+	delete(m.flows[to], o)
+	if len(m.flows[to]) == 0 {
+		delete(m.flows, to)
+	}
+}
+
+// destination returns where a flow is sent to.
+func destination(orig *conntrack.Tuple) netip.AddrPort {
+	return netip.AddrPortFrom(orig.IP.DestinationAddress.Unmap(), orig.Proto.DestinationPort)
 }
 
 // read reads all queued events. It returns ENOBUFS if some were lost.
@@ -226,7 +248,7 @@ func (m *mirror) take(message netlink.Message) error {
 	case conntrack.EventNew:
 		m.note(e.Flow)
 	case conntrack.EventDestroy:
-		delete(m.flows, origin{e.Flow.TupleOrig, e.Flow.Zone})
+		m.forget(origin{e.Flow.TupleOrig, e.Flow.Zone})
 	}
 	return nil
 }

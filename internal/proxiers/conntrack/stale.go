@@ -159,7 +159,7 @@ func (w *Wanted) Stale(f *conntrack.Flow) bool {
 
 // ends returns where a flow was sent to, and who answers it.
 func ends(f *conntrack.Flow) (to, by netip.AddrPort) {
-	return netip.AddrPortFrom(f.TupleOrig.IP.DestinationAddress.Unmap(), f.TupleOrig.Proto.DestinationPort),
+	return destination(&f.TupleOrig),
 		netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort)
 }
 
@@ -169,6 +169,22 @@ func (w *Wanted) frontend(at netip.AddrPort) (d destinations, ours bool) {
 		d, ours = w.nodePorts[at.Port()]
 	}
 	return d, ours
+}
+
+// frontends yields the frontends that flows are stale by. Flows to others may be stale only with Relays or Inherited.
+func (w *Wanted) frontends(yield func(netip.AddrPort) bool) {
+	for at := range w.virtual {
+		if !yield(at) {
+			return
+		}
+	}
+	for port := range w.nodePorts {
+		for addr := range w.local {
+			if !yield(netip.AddrPortFrom(addr, port)) {
+				return
+			}
+		}
+	}
 }
 
 // Concerns reports whether any of the Services has a UDP port. It ignores nil.
