@@ -65,6 +65,9 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 	if strays := r.strays(o); len(strays) > 0 {
 		return fmt.Sprintf("got %s, but %s received it", o.Outcome, strings.Join(strays, ", "))
 	}
+	if r.Flow.None && o.Flow != nil {
+		return fmt.Sprintf("%s tracks it: %s", r.Flow.Node, o.Flow)
+	}
 	if o.Outcome != traffic.Reply {
 		return ""
 	}
@@ -128,7 +131,7 @@ func (p Peer) Choice(o Observation) string {
 }
 
 func (f FlowWant) judge(o Observation, facts Facts) string {
-	if f.Node == "" {
+	if f.Node == "" || f.None {
 		return ""
 	}
 	flow := o.Flow

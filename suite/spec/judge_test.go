@@ -61,6 +61,7 @@ func flow(replyTo netip.AddrPort) observe.Flow {
 
 func TestJudge(t *testing.T) {
 	by := []string{"a1"}
+	tracked := flow(clientEnd)
 	marked := flow(clientEnd)
 	marked.Mark = 0x4000
 	elsewhere := flow(clientEnd)
@@ -135,6 +136,13 @@ func TestJudge(t *testing.T) {
 			[]Observation{answered(clientEnd, elsewhere)}, "10.244.9.9"},
 		"flow with a mark left on it": {Row{Servers: by, Flow: TranslatedOn("n1")},
 			[]Observation{answered(clientEnd, marked)}, "mark 0x4000"},
+		"no flow, as wanted": {Row{Servers: by, Flow: UntrackedOn("n1")}, []Observation{answered(clientEnd)}, ""},
+		"flow where there must be none": {Row{Servers: by, Flow: UntrackedOn("n1")},
+			[]Observation{answered(clientEnd, flow(clientEnd))}, "n1 tracks it"},
+		"refused, and no flow": {Row{Want: Refused, Flow: UntrackedOn("n1")},
+			[]Observation{{Answer: traffic.Answer{Outcome: traffic.Refused}}}, ""},
+		"refused, but tracked": {Row{Want: Refused, Flow: UntrackedOn("n1")},
+			[]Observation{{Answer: traffic.Answer{Outcome: traffic.Refused}, Flow: &tracked}}, "n1 tracks it"},
 		"sticky": {Row{Servers: []string{"a1", "b1"}, Sticky: true},
 			[]Observation{answered(clientEnd), answered(clientEnd)}, ""},
 		"not sticky": {Row{Servers: []string{"a1", "b1"}, Sticky: true},

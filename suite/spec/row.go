@@ -66,8 +66,8 @@ type Row struct {
 	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of Servers each
 	// time in less than one in a million rows.
 	Sticky bool
-	// Flow is the conntrack entry that a node must hold. The zero value requires none. A proxier without KernelNAT has
-	// no such entry: its row is judged without.
+	// Flow is the conntrack entry that a node must hold, or must not hold. The zero value requires nothing. A proxier
+	// without KernelNAT has no entry to hold: its row is judged without.
 	Flow FlowWant
 }
 
@@ -178,10 +178,12 @@ func (p Peer) String() string {
 	}
 }
 
-// FlowWant is the conntrack entry that a node must hold for a probe.
+// FlowWant is the conntrack entry that a node must hold for a probe, or must not hold.
 type FlowWant struct {
-	// Node is the node whose table is read. Empty means that no entry is required.
+	// Node is the node whose table is read. Empty means that nothing is required.
 	Node string
+	// None requires that there is no entry, whatever the outcome.
+	None bool
 	// SNAT requires the source to be rewritten to an address of the node as well. If false, the source must be
 	// unchanged.
 	SNAT bool
@@ -192,6 +194,9 @@ func TranslatedOn(node string) FlowWant { return FlowWant{Node: node} }
 
 // MasqueradedOn requires an entry on the node: destination rewritten to the server, source to the node.
 func MasqueradedOn(node string) FlowWant { return FlowWant{Node: node, SNAT: true} }
+
+// UntrackedOn requires that the node has no entry of the probe.
+func UntrackedOn(node string) FlowWant { return FlowWant{Node: node, None: true} }
 
 // Protocol returns Proto, or its default "tcp".
 func (r Row) Protocol() string {
@@ -272,8 +277,8 @@ func (r Row) validate() error {
 	if replies && len(r.Servers) == 0 {
 		bad("wants an answer but does not say by whom")
 	}
-	if !replies && (len(r.Servers) > 0 || r.Port != 0 || r.SeenAs != Peer{} || r.Flow != FlowWant{} || r.Even ||
-		r.Sticky) {
+	wantsFlow := r.Flow != FlowWant{} && !r.Flow.None
+	if !replies && (len(r.Servers) > 0 || r.Port != 0 || r.SeenAs != Peer{} || wantsFlow || r.Even || r.Sticky) {
 		bad("judges an answer that it does not want")
 	}
 	switch p := r.Protocol(); {

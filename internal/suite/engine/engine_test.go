@@ -70,6 +70,34 @@ func TestAProxierThatDoesNothingFails(t *testing.T) {
 	}
 }
 
+// The nodes of a lab track connections. One that must not is told so by a rule.
+func TestUntracked(t *testing.T) {
+	tracked := simple("flow-tracked")
+	tracked.Steps = []spec.Step{{Rows: []spec.Row{
+		{From: "c1", To: spec.HostAt("a2", 81), Proto: "udp", Want: spec.Refused, Flow: spec.UntrackedOn("n1")},
+	}}}
+	untracked := tracked
+	untracked.ID, untracked.Cluster = "flow-untracked", &spec.ClusterConfig{}
+	untracked.Steps = []spec.Step{{Rows: tracked.Steps[0].Rows, Do: []spec.Action{{
+		Name: "n1 tracks no datagram",
+		Run: func(ctx context.Context, w spec.World) error {
+			_, err := w.Run(ctx, "n1", "nft", `table inet untracked {
+				chain first { type filter hook prerouting priority raw; meta l4proto udp notrack; }
+			}`)
+			return err
+		},
+	}}}}
+	results := run(t, engine.Options{
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{tracked, untracked}, Stack: lab.Dual,
+	})
+	if r := results["flow-tracked"]; r.Verdict != spec.Fail || !strings.Contains(r.Reason, "n1 tracks it: udp") {
+		t.Errorf("a tracked flow: %s: %s", r.Verdict, r.Reason)
+	}
+	if r := results["flow-untracked"]; r.Verdict != spec.Pass {
+		t.Errorf("an untracked flow: %s: %s", r.Verdict, r.Reason)
+	}
+}
+
 // simple returns a scenario that passes on a proxier that does nothing.
 func simple(id string) spec.Scenario {
 	return spec.Scenario{

@@ -239,14 +239,14 @@ func (p *prober) complete(row spec.Row, o *spec.Observation) error {
 		return o.Fault
 	}
 	o.Server = shortName(p.namespace, o.Server)
-	if o.Outcome != traffic.Reply {
-		if o.Nonce != "" {
-			o.Strays = p.strays(o.Nonce)
-		}
+	if o.Outcome != traffic.Reply && o.Nonce != "" {
+		o.Strays = p.strays(o.Nonce)
+	}
+	if row.Flow.Node == "" || o.Outcome != traffic.Reply && !row.Flow.None {
 		return nil
 	}
-	if row.Flow.Node == "" {
-		return nil
+	if !o.Source.IsValid() {
+		return spec.HarnessErrorf("no source of a probe whose conntrack entry is judged")
 	}
 	flow, ok, err := p.Flow(row.Flow.Node, row.Protocol(), observe.Tuple{Src: o.Source, Dst: o.To})
 	if ok {
