@@ -4,6 +4,8 @@ package services
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -22,19 +24,23 @@ type state struct {
 }
 
 // becoming returns a scenario in which the Service "changed" passes through states. In each of them the same rows must
-// hold for a Service that is new. Services of type LoadBalancer get addresses in the order in which they come.
+// hold for a Service that is new: for "changed" itself in the first state, and for another Service that is made in each
+// state that is not one of those before. Services of type LoadBalancer get addresses in the order in which they come.
 func becoming(id string, needs []spec.Feature, pods []store.Object, addresses []spec.Target,
 	states ...state) spec.Scenario {
 	scenario := spec.Scenario{ID: id, Needs: needs, Given: pods}
 	for i, s := range states {
-		fresh := fmt.Sprintf("new-%d", i)
-		step := spec.Step{Name: s.name, Do: []spec.Action{Apply(Service(fresh, s.options...))}}
+		step, names := spec.Step{Name: s.name}, []string{"changed"}
 		if i == 0 {
-			step.Do = append(step.Do, Apply(Service("changed", s.options...)))
+			step.Do = []spec.Action{Apply(Service("changed", s.options...))}
 		} else {
-			step.Do = append(step.Do, Edit("changed", turnInto(s.options...)))
+			step.Do = []spec.Action{Edit("changed", turnInto(s.options...))}
 		}
-		for _, name := range []string{"changed", fresh} {
+		if !s.among(states[:i]) && i > 0 {
+			fresh := fmt.Sprintf("new-%d", i)
+			step.Do, names = append(step.Do, Apply(Service(fresh, s.options...))), append(names, fresh)
+		}
+		for _, name := range names {
 			step.Rows = append(step.Rows, s.rows(name)...)
 			if Service(name, s.options...).Spec.Type == corev1.ServiceTypeLoadBalancer {
 				step.Do = append(step.Do, IngressViaN1(name, addresses[0].V4, addresses[0].V6)...)
@@ -45,6 +51,13 @@ func becoming(id string, needs []spec.Feature, pods []store.Object, addresses []
 		scenario.Steps = append(scenario.Steps, step)
 	}
 	return scenario
+}
+
+// among reports whether a Service in one of the others is the same.
+func (s state) among(others []state) bool {
+	return slices.ContainsFunc(others, func(o state) bool {
+		return reflect.DeepEqual(Service("", o.options...), Service("", s.options...))
+	})
 }
 
 // turnInto gives a Service the spec that the options make. What is allocated and not named stays, as with kubectl
