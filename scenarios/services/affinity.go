@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,20 +137,27 @@ func affinityUDP() spec.Scenario {
 // happens once in 10^7 times.
 const returning = 15
 
+// returningFrom is the port of the first of them.
+const returningFrom = 61500
+
 // affinityUDPPause has flows from fixed ports that begin while there is one pod, and go on when others have joined and
 // connection tracking has forgotten them.
 func affinityUDPPause() spec.Scenario {
 	var flows []spec.Row
 	for i := range returning {
 		for _, r := range stuckTo(1, "a1") {
-			r.Proto, r.Conn, r.Sticky = "udp", fmt.Sprintf("%s #%d", r.From, i), false
+			r.Proto, r.Conn, r.SourcePort, r.Sticky = "udp", fmt.Sprintf("%s #%d", r.From, i), returningFrom+uint16(i), false
 			flows = append(flows, r)
 		}
 	}
 	forget := spec.Action{Name: "n1 forgets the flows", Run: func(ctx context.Context, w spec.World) error {
-		at := append(ResolveAll(w, flows[0].To, "udp"), ResolveAll(w, flows[1].To, "udp")...)
 		spec.TryDo(w.Settle(ctx))
-		ForgetFlows(ctx, w, "n1", func(f observe.Flow) bool { return slices.Contains(at, f.Orig.Dst) })
+		for _, r := range flows {
+			for _, family := range w.Lab().Stack().Families() {
+				from := netip.AddrPortFrom(spec.Must(w.Host(r.From)).Addr(family), r.SourcePort)
+				ForgetFlow(w, "n1", "udp", observe.Tuple{Src: from, Dst: spec.Must(w.Resolve(r.To, family, "udp"))})
+			}
+		}
 		return nil
 	}}
 	return spec.Scenario{
