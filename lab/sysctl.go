@@ -50,6 +50,16 @@ func promptSettings(s Stack) []netns.Setting {
 	return out
 }
 
+// groupSettings keep a device from reporting its multicast groups again (MLDv2, RFC 3810 9.11): no router of a lab asks
+// for them, and each report passes every port of a bridge.
+func groupSettings(s Stack) []netns.Setting {
+	if s == IPv4 {
+		return nil
+	}
+	const hour = "3600000" // ms
+	return []netns.Setting{{Key: "net.ipv6.conf.default.mldv2_unsolicited_report_interval", Value: hour}}
+}
+
 // addressSettings leave IPv6 addresses to the lab: the kernel derives none and sends no solicitations. (addr_gen_mode
 // is for nodes and hosts. The one device of a pod gets link.Quiet, which is cheaper.)
 func addressSettings(s Stack) []netns.Setting {
@@ -107,11 +117,11 @@ type settings struct{ node, tracking, router, client, pod []netns.Setting }
 
 // newSettings determines the settings in a fresh namespace, which has the same defaults.
 func newSettings(fresh *netns.NS, t Topology) (settings, error) {
-	host := slices.Concat(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack))
+	host := slices.Concat(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack), groupSettings(t.Stack))
 	s := settings{
 		client:   host,
 		router:   slices.Concat(forwardSettings(t.Stack), host),
-		pod:      promptSettings(t.Stack),
+		pod:      slices.Concat(promptSettings(t.Stack), groupSettings(t.Stack)),
 		tracking: trackingSettings,
 	}
 	s.node = s.router
