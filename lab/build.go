@@ -191,7 +191,7 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 
 // newPod returns the pod of a host number, which it takes. The pod's namespace does not exist yet.
 func (l *Lab) newPod(n *Node, host int) *Pod {
-	p := &Pod{node: n, host: host, serial: firstPod + n.podsMade}
+	p := &Pod{node: n, host: host, serial: firstPod + n.podsMade, met: map[int]bool{}}
 	n.podsMade++
 	n.taken[host] = true
 	p.addrs = each(l.Stack().Families(), func(f Family) netip.Addr { return podAddr(f, n.number, host) })
@@ -218,13 +218,15 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 		ops = append(ops, linkLocal(devNIC, podMAC(p.node.number, p.host)))
 	}
 	ops = append(ops, l.network.pod(p, l.Stack())...)
-	return p.apply(append(ops, l.neighboursOf(p, peers)...)...)
+	return p.apply(append(ops, l.meet(p, peers...)...)...)
 }
 
-// neighboursOf returns a pod's neighbour entries for the other pods of its node.
-func (l *Lab) neighboursOf(p *Pod, peers []*Pod) (ops []link.Op) {
+// meet returns the neighbour entries that a pod lacks for others of its node. It keeps them when the others go, because
+// the next pods with their addresses have the same MACs.
+func (l *Lab) meet(p *Pod, peers ...*Pod) (ops []link.Op) {
 	for _, peer := range peers {
-		if peer != p {
+		if peer != p && !p.met[peer.host] {
+			p.met[peer.host] = true
 			ops = append(ops, l.network.neighbours(peer, l.Stack())...)
 		}
 	}

@@ -90,10 +90,10 @@ func (l *Lab) connectPod(p *Pod) (ready func(context.Context) error, err error) 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	peers := n.podList()
-	err = errors.Join(p.apply(l.neighboursOf(p, peers)...), n.apply(l.network.port(p, l.Stack())...))
+	err = errors.Join(p.apply(l.meet(p, peers...)...), n.apply(l.network.port(p, l.Stack())...))
 	for _, peer := range peers {
 		if err == nil {
-			err = peer.apply(l.network.neighbours(p, l.Stack())...)
+			err = peer.apply(l.meet(peer, p)...)
 		}
 	}
 	n.pods[p.host] = p
@@ -120,17 +120,14 @@ func (l *Lab) RemovePod(name string) error {
 	return err
 }
 
-// disconnectPod undoes connectPod and sets the pod's end of its link down.
+// disconnectPod undoes connectPod, except that other pods keep their neighbour entries, and sets the pod's end of its
+// link down.
 func (l *Lab) disconnectPod(p *Pod) error {
 	n := p.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.pods, p.host)
-	err := errors.Join(p.apply(link.Down{Dev: devNIC}), n.apply(l.network.unport(p, l.Stack())...))
-	for _, peer := range n.podList() {
-		err = errors.Join(err, peer.apply(removals(l.network.neighbours(p, l.Stack()))...))
-	}
-	return err
+	return errors.Join(p.apply(link.Down{Dev: devNIC}), n.apply(l.network.unport(p, l.Stack())...))
 }
 
 // manyRetired is how many removed pods are closed in one batch. Each takes some 300 KiB until then. A run of the

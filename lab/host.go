@@ -159,8 +159,9 @@ func (n *Node) close() error {
 type Pod struct {
 	Host
 	node   *Node
-	host   int // number in the node's range
-	serial int // counts all pods that the node ever had, from firstPod like host
+	host   int          // number in the node's range
+	serial int          // counts all pods that the node ever had, from firstPod like host
+	met    map[int]bool // numbers of the node's pods that this one has neighbour entries for
 }
 
 // Node returns the node that the pod runs on.

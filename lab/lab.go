@@ -26,7 +26,8 @@
 //
 // A lab that has been built is ready: no first packet is late or lost. Build waits for devices (link.Ready), IPv6
 // addresses skip duplicate address detection, and neighbour entries are static, except those of gateways of Routed pods
-// and of addresses that a user adds. An address that is used again keeps its MAC.
+// and of addresses that a user adds. An address that is used again keeps its MAC. So pods keep the entries for pods of
+// their node that are gone: what they send there is lost.
 package lab
 
 import (
