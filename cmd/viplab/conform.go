@@ -102,7 +102,7 @@ failure is expected; 2 the harness broke, nothing ran, the run was interrupted, 
 	flags.BoolVar(&f.keep, "keep", false,
 		"keep the cluster that most scenarios share as the lab "+keptLab+" until Ctrl-C, whatever the verdicts are")
 	flags.IntVar(&f.parallel, "parallel", 0, "how many scenarios run at once in a cluster; more help a proxier whose "+
-		"rounds take long whatever they change (default: 24, or 8 on a slow machine)")
+		"rounds take long whatever they change (default: 24, 18 if it converges at once, or 8 on a slow machine)")
 	f.fault.add(cmd, "scenarios")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
 	f.addRandom(flags)

@@ -3,6 +3,8 @@
 package engine
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,18 +24,27 @@ func TestPauseAfter(t *testing.T) {
 	}
 }
 
-// The scenarios of the default cluster that wait begin first, and then those with the most steps.
+// The scenarios of the default cluster that let time pass begin first, and then those that wait most often for the
+// cluster to converge. Many probes count as well.
 func TestTheLongestScenariosBegin(t *testing.T) {
-	cell := func(id string, steps int) *Cell {
-		return &Cell{Scenario: spec.Scenario{ID: id, Steps: make([]spec.Step, steps)}}
-	}
-	waits := cell("waits", 1)
+	cell := func(id string, steps ...spec.Step) *Cell { return &Cell{Scenario: spec.Scenario{ID: id, Steps: steps}} }
+	change := spec.Step{Do: []spec.Action{{}}}
+	check := spec.Step{Check: func(context.Context, spec.World) error { return nil }}
+	changeAndCheck := spec.Step{Do: change.Do, Check: check.Check}
+	probes := func(n int) spec.Step { return spec.Step{Rows: []spec.Row{{Times: n / 2}, {Times: n / 2}}} }
+	waits := cell("waits", probes(2))
 	waits.Scenario.Waits = true
-	cells := []*Cell{cell("a", 1), waits, cell("b", 1), cell("longer", 2), cell("longest", 3)}
+	cells := []*Cell{
+		cell("nothing", probes(2), probes(2)), cell("change", change), waits, cell("check", check), cell("many", probes(120)),
+		cell("both", changeAndCheck), cell("three", changeAndCheck, change), cell("most", probes(120), changeAndCheck),
+	}
 	common, _, _ := grouped(cells)
-	for i, want := range []string{"waits", "longest", "longer", "a", "b"} {
-		if got := common.cells[i].Scenario.ID; got != want {
-			t.Errorf("scenario %d is %s, want %s", i, got, want)
-		}
+	var got []string
+	for _, c := range common.cells {
+		got = append(got, c.Scenario.ID)
+	}
+	want := []string{"waits", "most", "three", "many", "both", "change", "check", "nothing"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the order is %v, want %v", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,20 +20,30 @@ import (
 )
 
 // parallel is the number of scenarios that run concurrently in one cluster. They spend most of their time waiting for
-// proxiers.
+// the proxier.
 const parallel = 24
+
+// parallelPrompt is that number for a prompt proxier. Its scenarios use the processors all the time, and each further
+// one makes the rules and the neighbour tables of all longer: a run takes 3% less time than with 24.
+const parallelPrompt = 18
+
+// prompt is the time within which a prompt proxier converges for the first time. The built-in ones take some 50 ms,
+// kube-proxy more than a second.
+const prompt = 300 * time.Millisecond
 
 // parallelSlow is that number on a slow machine, where scenarios wait for each other. With more of them, a packet or a
 // request may come so late that a timeout of the kernel or of a proxier ends its connection.
 const parallelSlow = 8
 
-// parallel returns the number of scenarios that run concurrently in one cluster.
-func (o Options) parallel() int {
+// parallel returns the number of scenarios that run concurrently in one cluster of a proxier with this trial.
+func (o Options) parallel(t *trial) int {
 	switch {
 	case o.Parallel > 0:
 		return o.Parallel
 	case machine.Slow():
 		return parallelSlow
+	case t.took < prompt:
+		return parallelPrompt
 	}
 	return parallel
 }
@@ -63,9 +74,9 @@ func (g *group) needsZones() bool {
 	})
 }
 
-// grouped groups cells by cluster. common are the cells of the default cluster, those that wait or have the most steps
-// first, so that no long scenario begins when the others have ended. Of those beside them, groups that share a cluster
-// come first, then cells that need their own. quiet are the groups whose cluster is Quiet.
+// grouped groups cells by cluster. common are the cells of the default cluster, the longest first, so that no long
+// scenario begins when the others have ended. Of those beside them, groups that share a cluster come first, then cells
+// that need their own. quiet are the groups whose cluster is Quiet.
 func grouped(cells []*Cell) (common *group, beside, quiet []*group) {
 	var others, alone []*group
 	for _, c := range cells {
@@ -102,13 +113,29 @@ func grouped(cells []*Cell) (common *group, beside, quiet []*group) {
 	return common, beside, quiet
 }
 
-// length orders cells by how long they take: those that wait, then by the number of steps.
+// length orders cells by how long they take: those that wait, then by how often they wait for the cluster to converge,
+// where many probes count as well.
 func (c *Cell) length() int {
 	if c.Scenario.Waits {
 		return math.MaxInt
 	}
-	return len(c.Scenario.Steps)
+	length, probes := 0, 0
+	for _, step := range c.Scenario.Steps {
+		if len(step.Do) > 0 {
+			length++
+		}
+		if step.Check != nil {
+			length++
+		}
+		for _, row := range step.Rows {
+			probes += row.Count()
+		}
+	}
+	return length + probes/probesPerRound
 }
+
+// probesPerRound is how many probes take about as long as the cluster takes to converge.
+const probesPerRound = 60
 
 // runProxier runs the cells of one proxier, those in the default cluster and those in others concurrently. Those in
 // quiet clusters follow, one cluster after another.
@@ -172,7 +199,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 	}
 	keep := r.options.Keep && g.common
 	var mu sync.Mutex
-	each(g.cells, r.options.parallel(), func(c *Cell) {
+	each(g.cells, r.options.parallel(t), func(c *Cell) {
 		result := r.runCell(ctx, env, c)
 		if r.options.KeepFailed && (result.Verdict == spec.Fail || result.Verdict == spec.Broken) {
 			mu.Lock()
@@ -199,8 +226,9 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 
 // manyRetired is the number of idle clusters that may wait for removal; each takes about 5 MiB. The kernel needs a
 // quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for each bridge, synchronize_rcu
-// in vxlan_sock_release for each tunnel), while it holds the lock on all network configuration.
-const manyRetired = 32
+// in vxlan_sock_release for each tunnel), while it holds the lock on all network configuration, and everything stands
+// still. A run of the catalogue has some 40 clusters, so it removes none.
+const manyRetired = 64
 
 // retire ends the programs of a cluster. Retired clusters are removed in batches and at the end of the run.
 func (r *Run) retire(ctx context.Context, env *environment, how stopMethod) {

@@ -21,7 +21,8 @@ const trialLimit = 30 * time.Second
 // they run scenarios.
 type trial struct {
 	done   chan struct{}
-	failed string // the scenario that reports why the program does not work; empty if it works
+	failed string        // the scenario that reports why the program does not work; empty if it works
+	took   time.Duration // 0 if no trial was made
 }
 
 func newTrial() *trial { return &trial{done: make(chan struct{})} }
@@ -53,7 +54,9 @@ func (r *Run) try(ctx context.Context, t *trial, env *environment, err error, fi
 	}
 	usual := env.applyLimit
 	env.applyLimit = usual.atMost(machine.Limit(trialLimit))
+	began := time.Now()
 	err = env.settle(ctx, env.Store().Snapshot().Revision)
+	t.took = time.Since(began)
 	env.applyLimit = usual
 	if !errors.As(err, new(notReadyError)) {
 		t.end("")
