@@ -105,7 +105,7 @@ func passed() error {
 // pass deletes the flows in the mirror that any of the descriptions condemns, and returns their number.
 func (c *Cleaner) pass(all []*Wanted, condemns func(*Wanted, *conntrack.Flow) bool) (deleted int, err error) {
 	var f conntrack.Flow // one for all, as it is large and escapes to the heap
-	for to := range c.destinations(all) {
+	for to := range c.candidates(all) {
 		for orig, reply := range c.mirror.flows[to] {
 			// The library derives the family of a flow from both of its tuples.
 			f.TupleOrig, f.TupleReply, f.Zone = orig.Tuple, reply, orig.zone
@@ -123,8 +123,8 @@ func (c *Cleaner) pass(all []*Wanted, condemns func(*Wanted, *conntrack.Flow) bo
 	return deleted, nil
 }
 
-// destinations yields all destinations that the descriptions may condemn flows to.
-func (c *Cleaner) destinations(all []*Wanted) iter.Seq[netip.AddrPort] {
+// candidates yields where flows may have been sent to that the descriptions condemn.
+func (c *Cleaner) candidates(all []*Wanted) iter.Seq[netip.AddrPort] {
 	if slices.ContainsFunc(all, func(w *Wanted) bool { return w.Relays.IsValid() || w.Inherited != 0 }) {
 		return maps.Keys(c.mirror.flows)
 	}

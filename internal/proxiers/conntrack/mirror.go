@@ -26,8 +26,8 @@ type mirror struct {
 	events   *netlink.Conn
 	raw      syscall.RawConn // of events
 	buffer   []byte
-	silent   bool // the kernel reports no events
-	flows    map[netip.AddrPort]replies
+	silent   bool                       // the kernel reports no events
+	flows    map[netip.AddrPort]replies // by where they were sent to
 }
 
 // replies are the reply tuples of the flows to one destination.
@@ -181,23 +181,24 @@ func (m *mirror) note(f *conntrack.Flow) {
 	if f.TupleOrig.Proto.Protocol != unix.IPPROTO_UDP {
 		return
 	}
-	to := destination(&f.TupleOrig)
+	to := sentTo(&f.TupleOrig)
 	if m.flows[to] == nil {
 		m.flows[to] = replies{}
 	}
 	m.flows[to][origin{f.TupleOrig, f.Zone}] = f.TupleReply
 }
 
+// forget removes a flow, and its destination with the last one.
 func (m *mirror) forget(o origin) {
-	to := destination(&o.Tuple)
+	to := sentTo(&o.Tuple)
 	delete(m.flows[to], o)
 	if len(m.flows[to]) == 0 {
 		delete(m.flows, to)
 	}
 }
 
-// destination returns where a flow is sent to.
-func destination(orig *conntrack.Tuple) netip.AddrPort {
+// sentTo returns where the first packet of a flow was sent to.
+func sentTo(orig *conntrack.Tuple) netip.AddrPort {
 	return netip.AddrPortFrom(orig.IP.DestinationAddress.Unmap(), orig.Proto.DestinationPort)
 }
 

@@ -159,7 +159,7 @@ func (w *Wanted) Stale(f *conntrack.Flow) bool {
 
 // ends returns where a flow was sent to, and who answers it.
 func ends(f *conntrack.Flow) (to, by netip.AddrPort) {
-	return destination(&f.TupleOrig),
+	return sentTo(&f.TupleOrig),
 		netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort)
 }
 
@@ -171,7 +171,7 @@ func (w *Wanted) frontend(at netip.AddrPort) (d destinations, ours bool) {
 	return d, ours
 }
 
-// frontends yields the frontends that flows are stale by. Flows to others may be stale only with Relays or Inherited.
+// frontends yields the addresses of all frontends. Flows to others can be stale only with Relays or Inherited.
 func (w *Wanted) frontends(yield func(netip.AddrPort) bool) {
 	for at := range w.virtual {
 		if !yield(at) {
