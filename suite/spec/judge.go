@@ -65,11 +65,8 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 	if strays := r.strays(o); len(strays) > 0 {
 		return fmt.Sprintf("got %s, but %s received it", o.Outcome, strings.Join(strays, ", "))
 	}
-	if r.Flow.None && o.Flow != nil {
-		return fmt.Sprintf("%s tracks it: %s", r.Flow.Node, o.Flow)
-	}
 	if o.Outcome != traffic.Reply {
-		return ""
+		return r.Flow.judge(o, facts)
 	}
 	switch {
 	case !slices.Contains(r.Servers, o.Server):
@@ -131,11 +128,13 @@ func (p Peer) Choice(o Observation) string {
 }
 
 func (f FlowWant) judge(o Observation, facts Facts) string {
-	if f.Node == "" || f.None {
-		return ""
-	}
 	flow := o.Flow
-	if flow == nil {
+	switch {
+	case !f.Concerns(o.Outcome), f.None && flow == nil:
+		return ""
+	case f.None:
+		return fmt.Sprintf("%s tracks it: %s", f.Node, flow)
+	case flow == nil:
 		return fmt.Sprintf("%s holds no conntrack entry of it", f.Node)
 	}
 	snat := flow.Reply.Dst.Addr() != o.Source.Addr()

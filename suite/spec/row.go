@@ -198,6 +198,14 @@ func MasqueradedOn(node string) FlowWant { return FlowWant{Node: node, SNAT: tru
 // UntrackedOn requires that the node has no entry of the probe.
 func UntrackedOn(node string) FlowWant { return FlowWant{Node: node, None: true} }
 
+// RequiresEntry reports whether the node must hold an entry.
+func (f FlowWant) RequiresEntry() bool { return f != FlowWant{} && !f.None }
+
+// Concerns reports whether a probe with the outcome is judged by its entry. Only an answered one must have an entry.
+func (f FlowWant) Concerns(o traffic.Outcome) bool {
+	return f.None || f.RequiresEntry() && o == traffic.Reply
+}
+
 // Protocol returns Proto, or its default "tcp".
 func (r Row) Protocol() string {
 	if r.Proto == "" {
@@ -277,8 +285,8 @@ func (r Row) validate() error {
 	if replies && len(r.Servers) == 0 {
 		bad("wants an answer but does not say by whom")
 	}
-	wantsFlow := r.Flow != FlowWant{} && !r.Flow.None
-	if !replies && (len(r.Servers) > 0 || r.Port != 0 || r.SeenAs != Peer{} || wantsFlow || r.Even || r.Sticky) {
+	if !replies && (len(r.Servers) > 0 || r.Port != 0 || r.SeenAs != Peer{} || r.Flow.RequiresEntry() || r.Even ||
+		r.Sticky) {
 		bad("judges an answer that it does not want")
 	}
 	switch p := r.Protocol(); {

@@ -35,8 +35,9 @@ func TestTheLongestScenariosBegin(t *testing.T) {
 	waits := cell("waits", probes(2))
 	waits.Scenario.Waits = true
 	cells := []*Cell{
-		cell("nothing", probes(2), probes(2)), cell("change", change), waits, cell("check", check), cell("many", probes(120)),
-		cell("both", changeAndCheck), cell("three", changeAndCheck, change), cell("most", probes(120), changeAndCheck),
+		cell("nothing", probes(2), probes(2)), cell("change", change), waits, cell("check", check),
+		cell("many", probes(120)), cell("both", changeAndCheck), cell("three", changeAndCheck, change),
+		cell("most", probes(120), changeAndCheck),
 	}
 	common, _, _ := grouped(cells)
 	var got []string

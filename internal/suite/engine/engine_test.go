@@ -70,7 +70,7 @@ func TestAProxierThatDoesNothingFails(t *testing.T) {
 	}
 }
 
-// The nodes of a lab track connections. One that must not is told so by a rule.
+// A row that wants no entry fails on a node of a lab, which tracks connections, and passes where a rule forbids that.
 func TestUntracked(t *testing.T) {
 	tracked := simple("flow-tracked")
 	tracked.Steps = []spec.Step{{Rows: []spec.Row{

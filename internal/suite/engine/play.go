@@ -99,7 +99,7 @@ func (w *world) expand(rows []spec.Row) []*probed {
 			w.record.omit(label, r.If, r.Unless)
 			continue
 		}
-		if r.Flow.Node != "" && !r.Flow.None && !w.Features()[spec.KernelNAT] {
+		if r.Flow.RequiresEntry() && !w.Features()[spec.KernelNAT] {
 			w.record.omit(label+": its conntrack entry", spec.KernelNAT, "")
 			r.Flow = spec.FlowWant{}
 		}

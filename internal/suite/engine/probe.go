@@ -242,7 +242,7 @@ func (p *prober) complete(row spec.Row, o *spec.Observation) error {
 	if o.Outcome != traffic.Reply && o.Nonce != "" {
 		o.Strays = p.strays(o.Nonce)
 	}
-	if row.Flow.Node == "" || o.Outcome != traffic.Reply && !row.Flow.None {
+	if !row.Flow.Concerns(o.Outcome) {
 		return nil
 	}
 	if !o.Source.IsValid() {
