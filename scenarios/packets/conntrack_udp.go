@@ -5,14 +5,12 @@ package packets
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -311,8 +309,10 @@ func manyFlows(r spec.Row) []spec.Row {
 	return rows
 }
 
-// collateralSource is the client's port of cleanupCollateral.
-const collateralSource = 61520
+// elsewhere is a flow to a server outside whose port is the NodePort of a Service.
+func elsewhere() spec.Row {
+	return flow("c1", spec.HostAt("client", 30047), spec.Row{Servers: []string{"client"}, SourcePort: 61520})
+}
 
 // cleanupCollateral has a pod talk to a server outside whose port is the NodePort of a Service.
 func cleanupCollateral() spec.Scenario {
@@ -324,13 +324,13 @@ func cleanupCollateral() spec.Scenario {
 			{Name: "a flow to the NodePort, one to the same port elsewhere",
 				Do: []spec.Action{Readiness("b1", false), Serve("client", "udp", 30047)}, Rows: []spec.Row{
 					flow("client", spec.HostAt("n1", 30047), spec.Row{Servers: []string{"a1"}}),
-					flow("c1", spec.HostAt("client", 30047), spec.Row{Servers: []string{"client"}, SourcePort: collateralSource}),
+					elsewhere(),
 				}},
 			{Name: "the Service's endpoint changes", Do: []spec.Action{Readiness("a1", false), Readiness("b1", true)},
 				Check: flowsElsewhereAreTracked},
 			{Name: "the flow to the NodePort has moved, the other one goes on", Rows: []spec.Row{
 				flow("client", spec.HostAt("n1", 30047), spec.Row{Servers: []string{"b1"}, MayMove: true}),
-				flow("c1", spec.HostAt("client", 30047), spec.Row{Servers: []string{"client"}, SourcePort: collateralSource}),
+				elsewhere(),
 			}},
 		},
 	}
@@ -338,12 +338,8 @@ func cleanupCollateral() spec.Scenario {
 
 // flowsElsewhereAreTracked looks at the entry before another packet would make a new one.
 var flowsElsewhereAreTracked = EachFamily(func(_ context.Context, w spec.World, family lab.Family) error {
-	client := spec.Must(w.Host("c1"))
-	server := spec.Must(w.Resolve(spec.HostAt("client", 30047), family, "udp"))
-	from := netip.AddrPortFrom(client.Addr(family), collateralSource)
-	_, tracked, err := w.Flow("n1", "udp", observe.Tuple{Src: from, Dst: server})
-	if spec.MustDo(err); !tracked {
-		return fmt.Errorf("n1 no longer tracks the flow from %s to %s, which is none of its Services", from, server)
+	if _, tracked := FlowOf(w, "n1", elsewhere(), family); !tracked {
+		return fmt.Errorf("n1 no longer tracks the %s flow to %s, which is none of its Services", family, elsewhere().To)
 	}
 	return nil
 })

@@ -12,7 +12,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -146,18 +145,14 @@ func affinityUDPPause() spec.Scenario {
 	var flows []spec.Row
 	for i := range returning {
 		for _, r := range stuckTo(1, "a1") {
-			r.Proto, r.Conn, r.SourcePort, r.Sticky = "udp", fmt.Sprintf("%s #%d", r.From, i), returningFrom+uint16(i), false
+			r.Proto, r.Sticky = "udp", false
+			r.Conn, r.SourcePort = fmt.Sprintf("%s #%d", r.From, i), returningFrom+uint16(i)
 			flows = append(flows, r)
 		}
 	}
 	forget := spec.Action{Name: "n1 forgets the flows", Run: func(ctx context.Context, w spec.World) error {
 		spec.TryDo(w.Settle(ctx))
-		for _, r := range flows {
-			for _, family := range w.Lab().Stack().Families() {
-				from := netip.AddrPortFrom(spec.Must(w.Host(r.From)).Addr(family), r.SourcePort)
-				ForgetFlow(w, "n1", "udp", observe.Tuple{Src: from, Dst: spec.Must(w.Resolve(r.To, family, "udp"))})
-			}
-		}
+		ForgetRows(w, "n1", flows...)
 		return nil
 	}}
 	return spec.Scenario{

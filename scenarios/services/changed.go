@@ -35,10 +35,10 @@ func becoming(id string, needs []spec.Feature, pods []store.Object, addresses []
 			step.Do = []spec.Action{Apply(Service("changed", s.options...))}
 		} else {
 			step.Do = []spec.Action{Edit("changed", turnInto(s.options...))}
-		}
-		if !s.among(states[:i]) && i > 0 {
-			fresh := fmt.Sprintf("new-%d", i)
-			step.Do, names = append(step.Do, Apply(Service(fresh, s.options...))), append(names, fresh)
+			if !s.among(states[:i]) {
+				fresh := fmt.Sprintf("new-%d", i)
+				step.Do, names = append(step.Do, Apply(Service(fresh, s.options...))), append(names, fresh)
+			}
 		}
 		for _, name := range names {
 			step.Rows = append(step.Rows, s.rows(name)...)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -186,11 +185,8 @@ func clients() []spec.Scenario {
 			ID: "nodeport-remote-node-not-captured", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
 			Steps: []spec.Step{{
-				Rows: []spec.Row{
-					{From: "c1", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a3"}, SeenAs: spec.ClientAddrOrNode(),
-						Flow: spec.MasqueradedOn("n2")},
-				},
-				Check: passedAsItIs,
+				Rows:  []spec.Row{toAnotherNode()},
+				Check: EachFamily(passedAsItIs),
 			}},
 		},
 		{
@@ -227,14 +223,17 @@ func nodeportAt(name string, nodePort int32) *corev1.Service {
 	return Service(name, Selecting("web"), NodePort(), NodePorts(nodePort))
 }
 
-// passedAsItIs wants n1 to leave a connection to n2 alone.
-func passedAsItIs(ctx context.Context, w spec.World) error {
-	row := spec.Row{From: "c1", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a3"}}
-	for _, o := range spec.Try(w.Observe(ctx, row)) {
-		flow, tracked, err := w.Flow("n1", "tcp", observe.Tuple{Src: o.Source, Dst: o.To})
-		if spec.MustDo(err); tracked && flow.Reply.Src != o.To {
-			return fmt.Errorf("n1 translates what goes to n2: %s", flow)
-		}
+// toAnotherNode is a connection from n1 to a NodePort of n2.
+func toAnotherNode() spec.Row {
+	return spec.Row{From: "c1", To: spec.NodePortAt("n2", "web", 80), SourcePort: 61521, Servers: []string{"a3"},
+		SeenAs: spec.ClientAddrOrNode(), Flow: spec.MasqueradedOn("n2")}
+}
+
+// passedAsItIs wants n1 to have left the connection to n2 alone.
+func passedAsItIs(_ context.Context, w spec.World, family lab.Family) error {
+	flow, tracked := FlowOf(w, "n1", toAnotherNode(), family)
+	if tracked && flow.Reply.Src != flow.Orig.Dst {
+		return fmt.Errorf("n1 translates what goes to n2: %s", flow)
 	}
 	return nil
 }
