@@ -175,15 +175,15 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 		"unknown feature":       func(s *Scenario) { s.Needs = []Feature{"warp-drive"} },
 		"does not say by whom":  func(s *Scenario) { s.Steps[0].Rows[0].Servers = nil },
 		"judges an answer":      func(s *Scenario) { s.Steps[0].Rows[0].Want = Silence },
-		"38 connections are too few to judge the spread over 3": func(s *Scenario) {
+		"24 connections are too few to judge the spread over 3": func(s *Scenario) {
 			r := &s.Steps[0].Rows[0]
-			r.Even, r.Times, r.Servers = true, 38, []string{"a1", "a2", "a3"}
+			r.Even, r.Times, r.Servers = true, 24, []string{"a1", "a2", "a3"}
 		},
 		"unknown protocol": func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
 		"no sender":        func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
 		"too few to judge the spread over 2": func(s *Scenario) {
 			r := &s.Steps[0].Rows[0]
-			r.Even, r.Times, r.Want = true, 21, Reply|Refused
+			r.Even, r.Times, r.Want = true, 13, Reply|Refused
 		},
 		"a choice needs at least two outcomes": func(s *Scenario) { s.Steps[0].Rows[0].Choice = "whether it answers" },
 		"only a kept connection":               func(s *Scenario) { s.Steps[0].Rows[0].MayMove = true },

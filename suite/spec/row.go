@@ -60,8 +60,9 @@ type Row struct {
 	// SeenAs is the client address that the server must see. The zero value means any.
 	SeenAs Peer
 	// Even requires answers spread evenly over all Servers (an exact test with a false-alarm rate below 1e-7). Without
-	// Times, the test detects servers that get no share; finer differences need more connections. In a row that allows
-	// other outcomes too, the unanswered probes count as the share of one more server.
+	// Times, the test detects servers that get no share; finer differences need more connections. A spread that raises
+	// Suspicion is probed further, up to four times as often. In a row that allows other outcomes too, the unanswered
+	// probes count as the share of one more server.
 	Even bool
 	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of Servers each
 	// time in less than one in a million rows.

@@ -7,11 +7,14 @@ import "math"
 // FalseAlarm is the chance that a fair draw counts as uneven: one in a million. Sticky misses a violation as rarely.
 const FalseAlarm = 1e-6
 
-// leastDraws returns the least number of connections with which the test detects a server that gets no share: so many
-// that a fair draw almost never leaves one out. For two servers it is 22, for three 39, for seven 107.
+// Suspicion is the chance that a fair draw is uneven enough for more probes: one in four thousand.
+const Suspicion = 250 * FalseAlarm
+
+// leastDraws returns the least number of connections with which a server that gets no share raises suspicion: so many
+// that a fair draw hardly ever leaves one out. For two servers it is 14, for three 25, for seven 71.
 func leastDraws(servers int) int {
 	n := 1
-	for !tooFew(0, n, servers, FalseAlarm) && servers > 1 {
+	for !tooFew(0, n, servers, Suspicion) && servers > 1 {
 		n++
 	}
 	return n

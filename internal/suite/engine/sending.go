@@ -20,16 +20,20 @@ const lane = 50
 // beyondDoubt is the chance of a draw that is so uneven that no more probes are needed.
 const beyondDoubt = 1e-12
 
-// probeRow sends the probes of a row in one family. If new connections are not spread as the row wants, it sends as
-// many again and returns all observations: a catalogue has so many rows that chance makes one of them uneven in one of
-// some thousand runs. Twice as many draws of a fair proxier are even then with a chance of 99%.
+// looks is how often a row with Even sends its number of probes at most.
+const looks = 4
+
+// probeRow sends the probes of a row in one family. If new connections look unevenly spread, it sends as many again.
+// It returns all observations. So few probes suffice as a rule, and chance alone decides nothing: a catalogue has so
+// many rows that chance makes one of them uneven in one of some thousand runs.
 func (p *prober) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
-	seen, err := p.volley(ctx, row, family)
-	if err != nil || row.Conn != "" || !row.Uneven(seen, spec.FalseAlarm) || row.Uneven(seen, beyondDoubt) {
-		return seen, err
+	probe, err := p.probeOf(row, family)
+	if err != nil {
+		return nil, err
 	}
-	more, err := p.volley(ctx, row, family)
-	return append(seen, more...), err
+	s := &sending{prober: p, row: row, probe: probe, family: family}
+	s.volleys(func() { s.volley(ctx) })
+	return s.seen, s.err
 }
 
 // turns groups rows. Those of one group must be probed one after another: they want an even spread from the same port
@@ -62,21 +66,6 @@ func turns(probes []*probed, proxiedBy func(spec.Row) string) [][]*probed {
 	return out
 }
 
-// volley sends the probes of a row in one family, one after another, or in lanes.
-func (p *prober) volley(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
-	probe, err := p.probeOf(row, family)
-	if err != nil {
-		return nil, err
-	}
-	s := &sending{prober: p, row: row, probe: probe, family: family, left: row.Count()}
-	lanes := 1
-	if row.Even && row.Conn == "" {
-		lanes = (row.Count() + lane - 1) / lane
-	}
-	each(make([]struct{}, lanes), lanes, func(struct{}) { s.send(ctx) })
-	return s.seen, s.err
-}
-
 // sending holds the probes of a row in one family and their observations.
 type sending struct {
 	prober *prober
@@ -89,6 +78,31 @@ type sending struct {
 	unwanted int
 	seen     []spec.Observation
 	err      error
+}
+
+// volleys sends the row's number of probes, and again while they leave a doubt.
+func (s *sending) volleys(send func()) {
+	for range looks {
+		s.left = s.row.Count()
+		if send(); !s.doubtful() {
+			return
+		}
+	}
+}
+
+// volley sends what is left, one probe after another, or in lanes.
+func (s *sending) volley(ctx context.Context) {
+	lanes := 1
+	if s.row.Even && s.row.Conn == "" {
+		lanes = (s.left + lane - 1) / lane
+	}
+	each(make([]struct{}, lanes), lanes, func(struct{}) { s.send(ctx) })
+}
+
+// doubtful reports whether more probes are needed to tell a fair draw from an unfair one.
+func (s *sending) doubtful() bool {
+	return s.err == nil && s.unwanted == 0 && s.row.Conn == "" && s.row.Uneven(s.seen, spec.Suspicion) &&
+		!s.row.Uneven(s.seen, beyondDoubt)
 }
 
 // send sends probes until none is left or the row has failed.

@@ -11,36 +11,47 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// draw sends nothing: it notes the answers of servers as if probes of the row had got them, and returns how many the
-// row wanted.
-func draw(row spec.Row, server func(i int) string) int {
-	s := &sending{prober: &prober{unwantedLimit: 3}, row: row, left: row.Count()}
-	n := 0
-	for s.take() {
-		var o spec.Observation
-		o.Outcome, o.Server = traffic.Reply, server(n)
-		s.note(o, nil)
-		n++
-	}
-	return n
+// draw sends nothing: it notes the answers of servers as if probes of the row had got them, and a refusal where there is
+// no server. It returns how many the row wanted in each of its volleys.
+func draw(row spec.Row, server func(i int) string) (wanted []int) {
+	s := &sending{prober: &prober{unwantedLimit: 3}, row: row}
+	s.volleys(func() {
+		before := len(s.seen)
+		for s.take() {
+			var o spec.Observation
+			o.Outcome, o.Server = traffic.Reply, server(len(s.seen))
+			if o.Server == "" {
+				o.Outcome = traffic.Refused
+			}
+			s.note(o, nil)
+		}
+		wanted = append(wanted, len(s.seen)-before)
+	})
+	return wanted
 }
 
-func TestARowEndsWhenItsSpreadIsBeyondDoubt(t *testing.T) {
-	row := spec.Row{Want: spec.Reply, Servers: []string{"a", "b"}, Even: true, Times: 400}
+// A row with Even goes on while its spread is suspicious, and ends when it is beyond doubt.
+func TestHowManyProbesASpreadNeeds(t *testing.T) {
+	two := spec.Row{Want: spec.Reply, Servers: []string{"a", "b"}, Even: true}
+	many, uneven := two, two
+	many.Times, uneven.Times, uneven.Even = 400, 400, false
 	for name, c := range map[string]struct {
+		row    spec.Row
 		server func(i int) string
-		want   int
+		want   []int
 	}{
-		"one server alone": {func(int) string { return "a" }, lane},
-		"both in turn":     {func(i int) string { return row.Servers[i%2] }, 400},
+		"one server alone":                  {many, func(int) string { return "a" }, []int{lane}},
+		"both in turn":                      {many, func(i int) string { return two.Servers[i%2] }, []int{400}},
+		"no spread is wanted":               {uneven, func(int) string { return "a" }, []int{400}},
+		"few probes, both in turn":          {two, func(i int) string { return two.Servers[i%2] }, []int{14}},
+		"few probes, one server alone":      {two, func(int) string { return "a" }, []int{14, 14, 14}},
+		"chance makes a fair draw suspect":  {two, func(i int) string { return two.Servers[i/14] }, []int{14, 14}},
+		"one in eight by the second server": {two, func(i int) string { return two.Servers[(i%16)/14] }, []int{14, 14, 14, 14}},
+		"an outcome that is not wanted":     {two, func(i int) string { return []string{"", "a"}[min(i, 1)] }, []int{14}},
 	} {
-		if n := draw(row, c.server); n != c.want {
-			t.Errorf("%s: %d probes, want %d", name, n, c.want)
+		if got := draw(c.row, c.server); !slices.Equal(got, c.want) {
+			t.Errorf("%s: volleys of %d probes, want %d", name, got, c.want)
 		}
-	}
-	row.Even = false
-	if n := draw(row, func(int) string { return "a" }); n != 400 {
-		t.Errorf("a row that wants no spread: %d probes, want 400", n)
 	}
 }
 
