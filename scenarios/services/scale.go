@@ -127,7 +127,8 @@ func replace(ctx context.Context, w spec.World, i int) {
 // held up for a second, is sent again (RFC 6298).
 func firstPacketLatency() spec.Scenario {
 	return spec.Scenario{
-		ID: "sc-first-packet-latency", Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-first-packet-latency", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{{
 			Do: []spec.Action{applyAll(scaleCrowd(100))},
