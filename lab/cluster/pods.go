@@ -231,6 +231,9 @@ func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state
 	var closers []io.Closer
 	w.server, closers, err = serveEcho(ns, name, w.addrs, echo...)
 	w.closers = append(w.closers, closers...)
+	if err == nil && w.server != nil {
+		err = w.server.DelayAcks()
+	}
 	return err
 }
 

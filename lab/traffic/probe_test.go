@@ -137,32 +137,41 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The client of a single exchange sends three segments, and that of a connection that goes on acknowledges at once. A
-// delayed acknowledgement waits for 40 ms at least, which a busy machine may need.
-func TestSingle(t *testing.T) {
+// The client of a single exchange sends three segments, and a server that delays acknowledgements two. Those of a
+// connection that goes on acknowledge at once. A delayed acknowledgement waits for 40 ms at least, which a busy machine
+// may need.
+func TestSegments(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range families {
-		serve(t, w.server, "web", []netip.Addr{f.server}, Port{"tcp", 80})
+		server := serve(t, w.server, "web", []netip.Addr{f.server}, Port{"tcp", 80}, Port{"udp", 80})
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "tcp", Fences: []netip.Addr{f.gateway}}
-		least := func(single bool) int {
-			least := math.MaxInt
+		least := func(single bool) (byClient, byServer int) {
+			byClient, byServer = math.MaxInt, math.MaxInt
 			for range 10 {
-				before := segments(t, w.client)
+				client, server := segments(t, w.client), segments(t, w.server)
 				p.Single = single
 				c, a := p.Open(Within(t))
 				if a.Outcome != Reply {
 					t.Fatalf("%s: %v", f.name, a)
 				}
 				Must(t, c.Close())
-				least = min(least, segments(t, w.client)-before)
+				byClient = min(byClient, segments(t, w.client)-client)
+				byServer = min(byServer, segments(t, w.server)-server)
 			}
-			return least
+			return byClient, byServer
 		}
-		if n := least(true); n != 3 {
-			t.Errorf("%s: the client of a single exchange sends %d segments, not SYN, request and RST", f.name, n)
+		if c, s := least(false); c < 5 || s < 3 {
+			t.Errorf("%s: of a connection that goes on the client sends %d segments and the server %d, not 5 and 3", f.name,
+				c, s)
 		}
-		if n := least(false); n < 5 {
-			t.Errorf("%s: the client of a connection that goes on sends %d segments, not 5", f.name, n)
+		if c, s := least(true); c != 3 || s != 3 {
+			t.Errorf("%s: of a single exchange the client sends %d segments, not SYN, request and RST, and the server %d, "+
+				"not SYN, acknowledgement and answer", f.name, c, s)
+		}
+		Must(t, server.DelayAcks())
+		if c, s := least(true); c != 3 || s != 2 {
+			t.Errorf("%s: with delayed acknowledgements the client sends %d segments, not 3, and the server %d, not 2",
+				f.name, c, s)
 		}
 	}
 }

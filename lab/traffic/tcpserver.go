@@ -38,8 +38,6 @@ func (l *listener) accept(fd int, peer netip.AddrPort) {
 		_ = unix.Close(fd)
 		return
 	}
-	_ = resetOnClose(fd, true)
-	_ = setOptions(fd, noDelay)
 	c := &stream{server: l.server, fd: fd, peer: peer, local: local, waits: unix.EPOLLIN}
 	if servers.add(fd, c) != nil {
 		_ = unix.Close(fd)
