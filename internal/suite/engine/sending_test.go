@@ -11,8 +11,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// draw sends nothing: it notes the answers of servers as if probes of the row had got them, and a refusal where there is
-// no server. It returns how many the row wanted in each of its volleys.
+// draw sends nothing: it notes the answers of servers as if probes of the row had got them, and a refusal where there
+// is no server. It returns how many the row wanted in each of its volleys.
 func draw(row spec.Row, server func(i int) string) (wanted []int) {
 	s := &sending{prober: &prober{unwantedLimit: 3}, row: row}
 	s.volleys(func() {
@@ -33,21 +33,24 @@ func draw(row spec.Row, server func(i int) string) (wanted []int) {
 // A row with Even goes on while its spread is suspicious, and ends when it is beyond doubt.
 func TestHowManyProbesASpreadNeeds(t *testing.T) {
 	two := spec.Row{Want: spec.Reply, Servers: []string{"a", "b"}, Even: true}
-	many, uneven := two, two
-	many.Times, uneven.Times, uneven.Even = 400, 400, false
+	inTurn := func(i int) string { return two.Servers[i%2] }
+	oneInEight := func(i int) string { return two.Servers[i%16/14] }
+	refusedFirst := func(i int) string { return []string{"", "a"}[min(i, 1)] }
+	many, uneven, twenty := two, two, two
+	many.Times, uneven.Times, uneven.Even, twenty.Times = 400, 400, false, 20
 	for name, c := range map[string]struct {
 		row    spec.Row
 		server func(i int) string
 		want   []int
 	}{
 		"one server alone":                  {many, func(int) string { return "a" }, []int{lane}},
-		"both in turn":                      {many, func(i int) string { return two.Servers[i%2] }, []int{400}},
+		"both in turn":                      {many, inTurn, []int{400}},
 		"no spread is wanted":               {uneven, func(int) string { return "a" }, []int{400}},
-		"few probes, both in turn":          {two, func(i int) string { return two.Servers[i%2] }, []int{14}},
+		"few probes, both in turn":          {two, inTurn, []int{14}},
 		"few probes, one server alone":      {two, func(int) string { return "a" }, []int{14, 14, 14}},
 		"chance makes a fair draw suspect":  {two, func(i int) string { return two.Servers[i/14] }, []int{14, 14}},
-		"one in eight by the second server": {two, func(i int) string { return two.Servers[(i%16)/14] }, []int{14, 14, 14, 14}},
-		"an outcome that is not wanted":     {two, func(i int) string { return []string{"", "a"}[min(i, 1)] }, []int{14}},
+		"one in eight by the second server": {two, oneInEight, []int{14, 14, 14, 14}},
+		"an outcome that is not wanted":     {twenty, refusedFirst, []int{20}},
 	} {
 		if got := draw(c.row, c.server); !slices.Equal(got, c.want) {
 			t.Errorf("%s: volleys of %d probes, want %d", name, got, c.want)
