@@ -161,12 +161,12 @@ func TestSegments(t *testing.T) {
 			return byClient, byServer
 		}
 		if c, s := least(false); c < 5 || s < 3 {
-			t.Errorf("%s: of a connection that goes on the client sends %d segments and the server %d, not 5 and 3", f.name,
-				c, s)
+			t.Errorf("%s: of a connection that goes on the client sends %d segments and the server %d, not 5 and 3",
+				f.name, c, s)
 		}
 		if c, s := least(true); c != 3 || s != 3 {
-			t.Errorf("%s: of a single exchange the client sends %d segments, not SYN, request and RST, and the server %d, "+
-				"not SYN, acknowledgement and answer", f.name, c, s)
+			t.Errorf("%s: of a single exchange the client sends %d segments, not SYN, request and RST, and the "+
+				"server %d, not SYN, acknowledgement and answer", f.name, c, s)
 		}
 		Must(t, server.DelayAcks())
 		if c, s := least(true); c != 3 || s != 2 {

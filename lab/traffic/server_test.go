@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	. "github.com/viplab/viplab/internal/lab/nstest"
 	"github.com/viplab/viplab/lab/netns"
@@ -77,6 +80,23 @@ func TestServerRefusesNonsense(t *testing.T) {
 	}
 	if _, err := Serve(w.server, "lost", []netip.Addr{addr("10.9.9.9")}, Port{"tcp", 99}); err == nil {
 		t.Error("a server at an address that is not there")
+	}
+}
+
+// The connections of a server that stops end with RST: a FIN would leave them in the namespace for a minute.
+func TestAStoppedServerResets(t *testing.T) {
+	w := newWorld(t)
+	s := serve(t, w.server, "web", nil, bothPorts...)
+	c, err := w.client.Dial(t.Context(), "tcp", netip.AddrPort{}, netip.AddrPortFrom(families[0].server, 80))
+	Must(t, err)
+	defer c.Close()
+	fmt.Fprintln(c, "one")
+	in := bufio.NewReader(c)
+	_, err = in.ReadBytes('\n')
+	Must(t, err)
+	Must(t, s.Close())
+	if _, err := in.ReadByte(); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the client reads %v, not a reset", err)
 	}
 }
 
