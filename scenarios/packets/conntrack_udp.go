@@ -339,7 +339,8 @@ func cleanupCollateral() spec.Scenario {
 // flowsElsewhereAreTracked looks at the entry before another packet would make a new one.
 var flowsElsewhereAreTracked = EachFamily(func(_ context.Context, w spec.World, family lab.Family) error {
 	if _, tracked := FlowOf(w, "n1", elsewhere(), family); !tracked {
-		return fmt.Errorf("n1 no longer tracks the %s flow to %s, which is none of its Services", family, elsewhere().To)
+		return fmt.Errorf("n1 no longer tracks the %s flow to %s, which is none of its Services", family,
+			elsewhere().To)
 	}
 	return nil
 })

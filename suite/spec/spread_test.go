@@ -87,7 +87,8 @@ func TestLeastDraws(t *testing.T) {
 				counts[r.Servers[i%(n-1)]]++
 			}
 			if evenly(counts, r.Servers, chance) {
-				t.Errorf("%d times %d connections to all but one of %d servers pass as even: %v", looks+1, want, n, counts)
+				t.Errorf("%d times %d connections to all but one of %d servers pass as even: %v", looks+1, want, n,
+					counts)
 			}
 		}
 	}
